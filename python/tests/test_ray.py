@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,20 @@ class SlowGrids(Grids):
 SLOW = SlowGrids(GRIDS.grid, GRIDS.voxel_size)
 
 
+@dataclass(frozen=True)
+class MeetingGrids(SlowGrids):
+    """Begins when workers of two nodes are there: on a busy machine one may be done before the other starts."""
+
+    meeting: str = ""
+
+    def make(self, clouds: Any, device: str) -> Any:
+        (Path(self.meeting) / ray.get_runtime_context().get_node_id()).touch()
+        deadline = time.monotonic() + 120
+        while len(list(Path(self.meeting).iterdir())) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return super().make(clouds, device)
+
+
 def during(act: Callable[[Path], bool], out: Path) -> Callable[[JobProgress], None]:
     """Something that happens once, when some units are done and others are at work."""
     acted: list[bool] = []
@@ -121,12 +135,17 @@ def remove_node_of(cluster: Cluster, out: Path) -> bool:
 
 
 def test_a_removed_node_loses_nothing(
-    cluster: Cluster, clouds: Path, expected: dict[str, bytes], tmp_path: Path
+    cluster: Cluster,
+    clouds: Path,
+    expected: dict[str, bytes],
+    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
 ) -> None:
     on_all = JobOptions(shard_items=ROWS, workers=6)
     remove = during(lambda out: remove_node_of(cluster, out), tmp_path)
     # A worker may finish what it has before it sees that its node is gone.
-    report = voxelize_files([clouds], tmp_path, replace(SLOW, seconds=3.0), on_all, progress=remove)
+    slow = MeetingGrids(GRIDS.grid, GRIDS.voxel_size, seconds=3.0, meeting=str(tmp_path_factory.mktemp("meeting")))
+    report = voxelize_files([clouds], tmp_path, slow, on_all, progress=remove)
     cluster.add_node(num_cpus=4, object_store_memory=STORE_BYTES)
     assert report.lost_attempts >= 1 and report.faults == [] and len(report.nodes) > 1
     assert ray_data.shards(tmp_path) == expected and len(once(tmp_path)) == 48
@@ -177,12 +196,12 @@ def test_an_interrupted_driver_goes_on_where_it_stopped(
     kept: set[Path] = set()
     for how, code in ((signal.SIGINT, 130), (signal.SIGKILL, -9)):
         child = subprocess.Popen(command(cluster, clouds, tmp_path), stderr=subprocess.PIPE, text=True)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 240
         while len(found := set(tmp_path.glob("_units/*.json"))) < len(kept) + 2 and time.monotonic() < deadline:
             assert child.poll() is None, child.communicate()
             time.sleep(0.002)
         child.send_signal(how)
-        _, said = child.communicate(timeout=60)
+        _, said = child.communicate(timeout=240)
         assert child.returncode == code, said
         assert ("the same command goes on" in said) == (how == signal.SIGINT)
         kept = found

@@ -7,6 +7,9 @@
 mod common;
 #[expect(dead_code, reason = "each test file uses its own part")]
 mod onnx;
+#[expect(dead_code, reason = "no script waits here")]
+#[path = "common/waiting.rs"]
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{Result, plimsoll, text};
+use waiting::until;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -226,7 +230,12 @@ fn a_cloud_that_is_cut_while_it_is_read_is_an_error() -> Result {
     let mut command = plimsoll(&words);
     command.current_dir(world.0.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn()?;
-    std::thread::sleep(Duration::from_millis(300));
+    let io = format!("/proc/{}/io", child.id());
+    let read = || {
+        let text = fs::read_to_string(&io).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("rchar: "))?.parse::<u64>().ok()
+    };
+    until("a part of the file", || read().filter(|bytes| *bytes > 100_000_000))?;
     file.set_len(4096)?;
     let run = child.wait_with_output()?;
     let said = text(&run.stderr);

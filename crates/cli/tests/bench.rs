@@ -15,6 +15,10 @@ mod rows;
 #[cfg(unix)]
 #[path = "bench/truth.rs"]
 mod truth;
+#[cfg(unix)]
+#[expect(dead_code, reason = "no script waits here")]
+#[path = "common/waiting.rs"]
+mod waiting;
 
 use std::fs;
 use std::path::{Path, PathBuf};

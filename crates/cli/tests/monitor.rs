@@ -13,6 +13,8 @@ mod sources;
 #[expect(dead_code, reason = "its answers of `run` are not asked for here")]
 #[path = "common/stage.rs"]
 mod stage;
+#[path = "common/waiting.rs"]
+mod waiting;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,6 +25,11 @@ use std::time::{Duration, Instant};
 
 use common::{Result, complaint, json, plimsoll, run, shared, text};
 use serde_json::{Value, json};
+use waiting::{WAIT_FOR, until};
+
+/// An interval at which every probe has as long to answer as it ever has: on a busy machine one that
+/// is late would be missing in the sample.
+const PATIENT: &str = "400ms";
 
 fn machine(name: &str) -> String {
     let trees = Path::new(env!("CARGO_MANIFEST_DIR")).join("../machine/tests/machines");
@@ -100,7 +107,7 @@ fn real_tegrastats_lines_give_every_field() -> Result {
 #[test]
 fn one_look_comes_in_every_form() -> Result {
     let root = machine("agx-xavier");
-    let once = ["monitor", "--once", "--interval", "50ms", "--root", &root];
+    let once = ["monitor", "--once", "--interval", PATIENT, "--root", &root];
     let record = json(&once, 0)?;
     assert_eq!(record["how"], "recorded");
     assert_eq!(record["gpus"][0]["percent"], 64.0);
@@ -138,11 +145,7 @@ fn the_orin_nanos_way_to_the_end_raises_an_alert_in_time() -> Result {
     let t = alerts.first().and_then(|line| line["t"].as_f64()).ok_or("no alert")?;
     assert!((75.0..=105.0).contains(&t), "the end is at 125 s, the alert came at {t} s");
     assert!(text(&run.stderr).contains("alert at t="), "{}", text(&run.stderr));
-    let until = Instant::now() + Duration::from_secs(5);
-    while fs::read_to_string(&told).unwrap_or_default().is_empty() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let words = fs::read_to_string(&told)?;
+    let words = until("a word", || fs::read_to_string(&told).ok().filter(|told| !told.is_empty()))?;
     assert!(words.contains("system memory runs out in"), "{words}");
     Ok(())
 }
@@ -179,12 +182,12 @@ fn a_limit_is_what_memory_is_compared_with() -> Result {
 #[cfg(target_os = "linux")]
 #[test]
 fn processes_say_who_they_are_and_can_be_left_out() -> Result {
-    let mut sleep = Command::new("python3")
-        .args(["-c", "import time; held = b'x' * (200 << 20); time.sleep(60)", "a word"])
-        .spawn()?;
-    std::thread::sleep(Duration::from_secs(1));
-    let record = json(&["monitor", "--once", "--interval", "50ms"], 0);
-    let without = json(&["monitor", "--once", "--interval", "50ms", "--no-processes"], 0);
+    let holds = "import time; held = b'x' * (200 << 20); print(flush=True); time.sleep(60)";
+    let mut sleep =
+        Command::new("python3").args(["-c", holds, "a word"]).stdout(Stdio::piped()).spawn()?;
+    sleep.stdout.as_mut().ok_or("no stdout")?.read_exact(&mut [0; 1])?;
+    let record = json(&["monitor", "--once", "--interval", PATIENT], 0);
+    let without = json(&["monitor", "--once", "--interval", PATIENT, "--no-processes"], 0);
     sleep.kill()?;
     sleep.wait()?;
     let record = record?;
@@ -275,30 +278,26 @@ fn a_log_has_whole_lines_after_a_kill_and_a_full_disk_is_told() -> Result {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    let until = Instant::now() + Duration::from_secs(20);
-    while fs::read_to_string(&path).unwrap_or_default().lines().count() < 5
-        && Instant::now() < until
-    {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let five = || fs::read_to_string(&path).ok().filter(|log| log.lines().count() >= 5);
+    let log = until("the fifth line", five);
     child.kill()?;
     child.wait()?;
+    log?;
     let log = fs::read_to_string(&path)?;
     assert!(log.ends_with('\n') && lines(log.as_bytes())?.len() >= 5, "{log}");
-    let full = run(&[
-        "monitor",
-        "--interval",
-        "50ms",
-        "--duration",
-        "600ms",
-        "--format",
-        "jsonl",
-        "--log",
-        "/dev/full",
-    ])?;
+    let words = ["monitor", "--interval", "50ms", "--format", "jsonl", "--log", "/dev/full"];
+    let mut full = plimsoll(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let (mut out, mut shown) =
+        (BufReader::new(full.stdout.take().ok_or("no stdout")?), String::new());
+    for _ in 0..3 {
+        out.read_line(&mut shown)?;
+    }
+    Command::new("kill").arg(full.id().to_string()).status()?;
+    out.read_to_string(&mut shown)?;
+    let full = full.wait_with_output()?;
     assert_eq!(full.status.code(), Some(0));
     assert_eq!(text(&full.stderr).matches("No space left").count(), 1, "{}", text(&full.stderr));
-    assert!(lines(&full.stdout)?.len() > 2, "it goes on showing");
+    assert!(lines(shown.as_bytes())?.len() > 2, "it goes on showing");
     assert!(text(&full.stderr).contains("peak"), "and sums up at the end");
     Ok(())
 }
@@ -311,15 +310,16 @@ fn a_full_disk_stops_the_log_and_not_the_monitor() -> Result {
     let disk = folder.path().join("disk");
     fs::create_dir(&disk)?;
     // The log fills the disk, a file in its way is taken away, and the log goes on.
-    let script = "mount -t tmpfs -o size=256k none disk || exit 77
-        head -c 200000 /dev/zero > disk/ballast
+    let script = "mount -t tmpfs -o size=8m none disk || exit 77
+        head -c 8300000 /dev/zero > disk/ballast
         \"$1\" monitor --interval 50ms --format jsonl --log disk/log >out 2>err & pid=$!
-        n=0; until grep -q 'No space' err; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ] || exit 1; done
+        wait_for grep -q 'No space' err || exit 1
         rm disk/ballast
-        n=0; until grep -q 'goes on' err; do sleep 0.1; n=$((n+1)); [ $n -lt 300 ] || exit 1; done
+        wait_for grep -q 'goes on' err || exit 1
         sleep 0.3; kill $pid; wait $pid; code=$?; cp disk/log log; exit $code";
+    let script = [WAIT_FOR, script].concat();
     let run = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"])
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh"])
         .arg(env!("CARGO_BIN_EXE_plimsoll"))
         .current_dir(folder.path())
         .output();

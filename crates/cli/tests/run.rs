@@ -14,6 +14,8 @@ mod foreign;
 mod needs;
 #[path = "common/stage.rs"]
 mod stage;
+#[path = "common/waiting.rs"]
+mod waiting;
 #[path = "run/world.rs"]
 mod world;
 
@@ -25,6 +27,7 @@ use std::process::{Command, Stdio};
 use common::{Result, plimsoll, run, text};
 use serde_json::Value;
 use stage::{CLIENT, DRIVER, StagePart, answer_of};
+use waiting::WAIT_FOR;
 
 /// The fake driver with NVML, and programs that use it.
 const PARTS: [StagePart; 5] = [
@@ -56,6 +59,13 @@ fn on_stage(words: &[&str]) -> Result<Command> {
 
 fn answer(words: &[&str]) -> Result<Value> {
     answer_of(&mut on_stage(&[&["--json"], words].concat())?)
+}
+
+/// A script that starts a program which says that it holds memory, and ends it after some of the looks
+/// at all processes that come five times a second.
+fn held_for_a_while(program: &str) -> String {
+    let then = "up() { grep -q holds $said || ! kill -0 $!; }; wait_for up && sleep 1.5";
+    format!("{WAIT_FOR}said=$(mktemp); {program} >$said & {then}; rm $said; kill $!; wait; true")
 }
 
 #[test]
@@ -166,8 +176,8 @@ fn a_quiet_run_says_only_what_matters() -> Result {
     assert_eq!(quiet(&["--limit", "1GiB", "--", "CLIENT", "fill"], "13000")?, refused);
     let unknown = quiet(&["--limit", "1GiB", "--", "CLIENT", "fill"], "14000")?;
     assert!(unknown.contains("newer than") && unknown.lines().count() == 2, "{unknown}");
-    let away = "env -i LD_LIBRARY_PATH=$LD_LIBRARY_PATH WAY=dlsym timeout 1 CLIENT hold; true";
-    let escaped = quiet(&["--", "bash", "-c", away], "13000")?;
+    let away = held_for_a_while("env -i LD_LIBRARY_PATH=$LD_LIBRARY_PATH WAY=dlsym CLIENT hold");
+    let escaped = quiet(&["--", "bash", "-c", &away], "13000")?;
     assert_eq!(escaped.lines().count(), 1, "{escaped}");
     assert!(escaped.contains("did not limit"), "{escaped}");
     Ok(())
@@ -326,12 +336,8 @@ fn one_budget_holds_the_tree() -> Result {
 
 #[test]
 fn what_the_guard_does_not_reach_is_said() -> Result {
-    let answer = answer(&[
-        "--",
-        "bash",
-        "-c",
-        "env -i LD_LIBRARY_PATH=$LD_LIBRARY_PATH WAY=dlsym timeout 1 CLIENT hold; true",
-    ])?;
+    let away = held_for_a_while("env -i LD_LIBRARY_PATH=$LD_LIBRARY_PATH WAY=dlsym CLIENT hold");
+    let answer = answer(&["--", "bash", "-c", &away])?;
     let escaped = answer["unguarded"].as_array().ok_or("no list")?;
     let client =
         escaped.iter().find(|p| p["program"].as_str().is_some_and(|p| p.ends_with("client")));

@@ -8,6 +8,8 @@ mod stage;
 #[path = "common/terminal.rs"]
 #[expect(dead_code, reason = "no screen is drawn here")]
 mod terminal;
+#[path = "common/waiting.rs"]
+mod waiting;
 
 use std::fs;
 use std::io::Read;
@@ -16,13 +18,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{Result, plimsoll, text};
 use plimsoll_guard::ledger::{GuardLedger, flag};
 use serde_json::Value;
 use stage::{CLIENT, DRIVER, StagePart, answer_of, compile};
 use terminal::Terminal;
+use waiting::{WAIT_FOR, until};
 
 /// The fake driver, its client, and a program that allocates and frees as often as its argument
 /// says.
@@ -36,7 +39,7 @@ fn stage() -> Result<&'static Path> {
 fn script(words: &[&str], script: &str) -> Result<Command> {
     let mut command = plimsoll(&["run"]);
     let path = format!("{}:{}", stage()?.display(), std::env::var("PATH")?);
-    command.args(words).args(["--", "bash", "-c", script]);
+    command.args(words).args(["--", "bash", "-c", &[WAIT_FOR, script].concat()]);
     command.env("LD_LIBRARY_PATH", stage()?).env("PATH", path).env("WAY", "dlsym");
     Ok(command)
 }
@@ -49,18 +52,6 @@ fn answer(words: &[&str], text_of: &str) -> Result<Value> {
 fn warns(answer: &Value, of: &str) -> bool {
     let mut warnings = answer["warnings"].as_array().into_iter().flatten();
     warnings.any(|warning| warning.as_str().is_some_and(|warning| warning.contains(of)))
-}
-
-/// Waits until something is there.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T> {
-    let end = Instant::now() + Duration::from_secs(120);
-    while Instant::now() < end {
-        if let Some(found) = look() {
-            return Ok(found);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Err(format!("{what} never came").into())
 }
 
 /// A run that does not outlive its test.
@@ -96,11 +87,10 @@ impl Running {
 
 #[test]
 fn a_process_that_has_ended_costs_no_memory() -> Result {
-    let list = "ls $PLIMSOLL_GUARD | grep -c -e ^log -e ^stacks >&2; :";
-    let each = "for i in 1 2 3 4 5 6 7 8; do client errors >&2; done; sleep 0.7";
-    let output = script(&["--json", "--stacks"], &format!("{each}; {list}"))?.output()?;
-    let said = text(&output.stderr);
-    assert_eq!(said.lines().last(), Some("0"), "{said}");
+    let each = "for i in 1 2 3 4 5 6 7 8; do client errors >&2; done";
+    let none = "none() { ! ls $PLIMSOLL_GUARD | grep -q -e ^log -e ^stacks; }; wait_for none";
+    let output = script(&["--json", "--stacks"], &format!("{each}; {none}"))?.output()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let answer: Value = serde_json::from_slice(&output.stdout)?;
     let processes = answer["processes"].as_array().ok_or("no processes")?;
     assert_eq!(processes.len(), 8);
@@ -158,9 +148,10 @@ fn a_signal_leaves_no_half_of_a_file() -> Result {
     let words = ["--reserve", "0", "--report", &to.display().to_string()];
     let mut running = Running::held_up(&words, "FAKE_QUICK=1 pairs 300000")?;
     let entries = || fs::read_dir(&to).into_iter().flatten().flatten();
-    until("a file", || entries().next())?;
     // It is written for a second or so.
-    std::thread::sleep(Duration::from_millis(50));
+    until("part of a file", || {
+        entries().find(|file| file.metadata().is_ok_and(|of| of.len() > 0))
+    })?;
     running.send("TERM")?;
     assert_eq!(running.end()?.signal(), Some(15));
     let left: Vec<_> = entries().map(|entry| entry.file_name()).collect();
@@ -189,7 +180,8 @@ fn a_ledger_that_was_cut_is_said_and_survived() -> Result {
 
 #[test]
 fn a_folder_that_was_removed_costs_the_timeline_alone() -> Result {
-    let remove = "client hold >&2 & sleep 0.7; rm -r $PLIMSOLL_GUARD; kill -9 $!; wait; exit 7";
+    let remove = "said=$(mktemp); client hold >$said & wait_for grep -q holds $said; rm $said
+        rm -r $PLIMSOLL_GUARD; kill -9 $!; wait; exit 7";
     let found = answer(&["--limit", "2GiB"], remove)?;
     assert_eq!(found["exit_code"], 7, "{found:#}");
     assert_eq!(found["processes"][0]["allocations"], 1, "{found:#}");
@@ -230,7 +222,7 @@ fn what_the_guard_raises_a_flag_for_is_said() -> Result {
 fn a_32_bit_program_is_not_held() -> Result {
     let folder = tempfile::tempdir()?;
     let (source, program) = (folder.path().join("s.c"), folder.path().join("small"));
-    fs::write(&source, "#include <unistd.h>\nint main(void) { usleep(700000); return 5; }")?;
+    fs::write(&source, "#include <unistd.h>\nint main(void) { usleep(1500000); return 5; }")?;
     let runs = compile(&source, &["-m32"], &program).is_ok();
     if !runs {
         // Its head says enough.

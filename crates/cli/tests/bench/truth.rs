@@ -3,29 +3,18 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::faults::Stage;
 use super::{ECHO, endless, place, report, words};
 use crate::common::{Result, json as answer, plimsoll, run, text};
+use crate::waiting::until;
 
 fn signal(name: &str, pid: u32) -> Result {
     let sent = Command::new("kill").args([name, &pid.to_string()]).status()?;
     if sent.success() { Ok(()) } else { Err(format!("no {name} to {pid}").into()) }
-}
-
-/// Waits until something is so.
-fn until(what: &str, is: impl Fn() -> bool) -> Result {
-    let started = Instant::now();
-    while !is() {
-        if started.elapsed() > Duration::from_secs(30) {
-            return Err(format!("waited in vain: {what}").into());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
 }
 
 #[test]
@@ -54,7 +43,7 @@ fn a_run_that_was_started_to_ignore_a_signal_ignores_it() -> Result {
     shell.args(words(&ECHO, &["--output-dir", &place, "--duration", "1m"]));
     let mut child = shell.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let metrics = folder.path().join("a/report.json");
-    until("a report", || metrics.is_file())?;
+    until("a report", || metrics.is_file().then_some(()))?;
     signal("-HUP", child.id())?;
     std::thread::sleep(Duration::from_millis(500));
     assert!(child.try_wait()?.is_none(), "it went on");
@@ -86,11 +75,11 @@ fn a_kill_leaves_no_decoder_behind() -> Result {
     // The script writes its number before it becomes `sleep`.
     let comm = || Some(format!("/proc/{}/comm", fs::read_to_string(&pid).ok()?.trim()));
     let name = || fs::read_to_string(comm()?).ok();
-    until("the decoder", || name().is_some_and(|name| name.trim() == "sleep"))?;
+    until("the decoder", || name().filter(|name| name.trim() == "sleep"))?;
     let decoder = comm().ok_or("no number of the decoder")?;
     child.kill()?;
     child.wait()?;
-    until("the end of the decoder", || !Path::new(&decoder).exists())
+    until("the end of the decoder", || (!Path::new(&decoder).exists()).then_some(()))
 }
 
 /// A decoder that repeats what it was asked for, as ffmpeg does, and fails.

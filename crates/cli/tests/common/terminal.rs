@@ -80,7 +80,7 @@ impl Terminal {
         then(child.id(), self)?;
         loop {
             if let Some(status) = child.try_wait()? {
-                self.drain();
+                self.drain()?;
                 return Ok(status);
             }
             if Instant::now() > until {
@@ -91,13 +91,21 @@ impl Terminal {
         }
     }
 
-    /// Waits until all that was written has been read.
-    fn drain(&self) {
-        let mut length = usize::MAX;
-        while length != self.written().len() {
-            length = self.written().len();
-            std::thread::sleep(Duration::from_millis(100));
+    /// Waits until all that was written has been read: until a mark that is written after it has.
+    fn drain(&self) -> Result {
+        const MARK: &[u8] = b"that was all";
+        (&self.theirs).write_all(MARK)?;
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(at) = written.windows(MARK.len()).rposition(|part| part == MARK) {
+                written.drain(at..at + MARK.len());
+                return Ok(());
+            }
+            drop(written);
+            std::thread::sleep(Duration::from_millis(5));
         }
+        Err("what was written cannot be read".into())
     }
 
     pub(crate) fn press(&self, keys: &str) -> Result {

@@ -19,10 +19,10 @@ fn what_run_holds_is_shown_with_its_limit() -> Result {
         .spawn()?;
     let mut said = String::new();
     BufReader::new(run.stdout.take().ok_or("no stdout")?).read_line(&mut said)?;
-    let record = json(&["monitor", "--once", "--interval", "50ms"], 0);
+    let record = json(&["monitor", "--once", "--interval", PATIENT], 0);
     let metrics =
-        super::run(&["monitor", "--once", "--interval", "50ms", "--format", "prometheus"]);
-    let table = super::run(&["monitor", "--once", "--interval", "50ms"]);
+        super::run(&["monitor", "--once", "--interval", PATIENT, "--format", "prometheus"]);
+    let table = super::run(&["monitor", "--once", "--interval", PATIENT]);
     Command::new("kill").arg(run.id().to_string()).status()?;
     run.wait()?;
     assert_eq!(said.trim(), "holds 0", "the driver has given it memory");

@@ -135,7 +135,7 @@ impl Nvml {
     }
 
     fn look(&self, form: &str) -> Result<String> {
-        let run = plimsoll(&["monitor", "--once", "--interval", "100ms", "--format", form])
+        let run = plimsoll(&["monitor", "--once", "--interval", PATIENT, "--format", form])
             .env("LD_LIBRARY_PATH", self.folder.path())
             .env("FAKE_NVML_PID", std::process::id().to_string())
             .output()?;

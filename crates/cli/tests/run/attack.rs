@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::common::{Result, text};
 use super::needs::{has, works};
 use super::on_stage;
+use super::waiting::WAIT_FOR;
 
 const MIB: u64 = 1 << 20;
 
@@ -25,6 +26,7 @@ impl Books {
     fn run(&self, words: &[&str]) -> Result<Command> {
         let mut command = on_stage(&[&["--limit", "1GiB", "--reserve", "0"], words].concat())?;
         command.env("FAKE_CUDA_STATE", self.0.path().join("books")).env("WAY", "dlsym");
+        command.env("AT", self.0.path());
         Ok(command)
     }
 
@@ -53,11 +55,15 @@ fn a_strict_run_holds_every_namespace() -> Result {
     if !has("namespaces", works("unshare", &["-fp", "--mount-proc", "true"])) {
         return Ok(());
     }
-    let script = "unshare -fp --mount-proc ATTACKER keep 700 1 2.4 >&2 & sleep 0.8
-        unshare -fp --mount-proc ATTACKER keep 700 1 1.2 >&2 & sleep 0.8
-        ATTACKER keep 700 1 0 >&2; wait; exit 7";
+    // Each holder has its memory until its input ends: when those after it have ended.
+    let script = "cd $AT; held() { unshare -fp --mount-proc ATTACKER keep 700 >$1; }
+        { wait_for grep -qs keeps first
+            { wait_for grep -qs keeps second; ATTACKER keep 700 1 0 >&2; } | held second
+        } | held first
+        exit 7";
     let books = Books::new()?;
-    let output = books.output(&["--strict", "--json", "--", "bash", "-c", script])?;
+    let script = [WAIT_FOR, script].concat();
+    let output = books.output(&["--strict", "--json", "--", "bash", "-c", &script])?;
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
     assert_eq!(books.most()?, 700, "{}", text(&output.stderr));
     let answer = answer(&output)?;
@@ -77,10 +83,12 @@ fn a_shared_folder_that_is_removed_costs_neither_limit_nor_code() -> Result {
     assert!(books.most()? <= 1024, "{} MiB: {}{said}", books.most()?, text(&output.stdout));
     assert_eq!(output.status.code(), Some(7), "{said}");
     // Programs that run already go on.
-    let script = "ATTACKER keep 700 1 1 & sleep 0.5; rm -rf \"$PLIMSOLL_GUARD\"
-        ATTACKER keep 700 1 0; wait; exit 7";
+    let script = "{ wait_for grep -qs keeps $AT/first; rm -rf \"$PLIMSOLL_GUARD\"
+            ATTACKER keep 700 1 0 >&2; } | ATTACKER keep 700 >$AT/first
+        exit 7";
+    let script = [WAIT_FOR, script].concat();
     let books = Books::new()?;
-    let output = books.output(&["--", "bash", "-c", script])?;
+    let output = books.output(&["--", "bash", "-c", &script])?;
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
     assert_eq!(books.most()?, 700, "{}", text(&output.stdout));
     Ok(())
@@ -106,13 +114,13 @@ fn a_driver_opened_apart_is_said_not_to_be_held() -> Result {
 const OF_32_BITS: &str = r#"
 int puts(const char *);
 int fflush(void *);
-unsigned sleep(unsigned);
+int usleep(unsigned);
 void *dlopen(const char *, int);
 int main(int count, char **words) {
     if (count > 1 && !dlopen("libcuda.so.1", 2)) return 9;
     puts("hello");
     fflush(0);
-    sleep(1);
+    usleep(1500000);
     return 5;
 }
 "#;
@@ -196,7 +204,7 @@ fn a_pipe_in_the_folder_does_not_hold_the_run_up() -> Result {
     let script = "mkfifo \"$PLIMSOLL_GUARD/log.1.2.3\" \"$PLIMSOLL_GUARD/stacks.1\"; exit 7";
     let mut command = Command::new("timeout");
     let run = books.run(&["--", "bash", "-c", script])?;
-    command.args(["-s", "KILL", "20"]).arg(run.get_program()).args(run.get_args());
+    command.args(["-s", "KILL", "60"]).arg(run.get_program()).args(run.get_args());
     command.envs(run.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = command.output()?;
     assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));

@@ -3,13 +3,15 @@
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::common::{Result, text};
-use super::{answer, on_stage, stage};
+use super::waiting::until;
+use super::{answer, held_for_a_while, on_stage, stage};
 
 /// `plimsoll run` with these words, after a shell has done something to itself.
 fn after(shell: &str, words: &[&str]) -> Result<Output> {
@@ -62,23 +64,47 @@ int main(int count, char **words) {
         child.stdout.as_mut().ok_or("no stdout")?.read_exact(&mut [0; 1])?;
         Ok(child)
     };
-    let children = [start(&[])?, start(&["leave"])?];
-    let send = |signal: &str, sign: &str| -> Result {
-        // A signal that comes while another of its kind waits is none.
-        std::thread::sleep(Duration::from_millis(200));
+    let mut children = [start(&[])?, start(&["leave"])?];
+    let witnesses = [witness(children[0].id())?, witness(children[1].id())?];
+    let send = |signal: &str, sign: &str, children: &[Child]| -> Result {
         let ids = children.iter().map(|child| format!("{sign}{}", child.id()));
         Command::new("kill").args([signal, "--"]).args(ids).status()?;
         Ok(())
     };
-    for (signal, sign) in [("-TERM", "-"), ("-TERM", "-"), ("-TERM", ""), ("-TERM", "-")] {
-        send(signal, sign)?;
+    for sign in ["-", "-", "", "-"] {
+        send("-TERM", sign, &children)?;
+        // A signal that comes while another of its kind waits is none: this one has come to the
+        // program, and `run` has asked whether it was sent to the group.
+        for (child, witness) in children.iter_mut().zip(&witnesses) {
+            child.stdout.as_mut().ok_or("no stdout")?.read_exact(&mut [0; 1])?;
+            until("a question", || has_no_signal(witness).then_some(()))?;
+        }
     }
-    send("-USR1", "")?;
+    // One that came twice would come by now.
+    std::thread::sleep(Duration::from_millis(200));
+    send("-USR1", "", &children)?;
     for child in children {
         let output = child.wait_with_output()?;
-        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "xxxx"));
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), ""));
     }
     Ok(())
+}
+
+/// Where the kernel tells of the process by which this `run` knows what was sent to its group.
+fn witness(run: u32) -> Result<PathBuf> {
+    let is_it = |file: &PathBuf| {
+        let status = std::fs::read_to_string(file).unwrap_or_default();
+        let parent = format!("\nPPid:\t{run}\n");
+        status.starts_with("Name:\tplimsoll-signal\n") && status.contains(&parent)
+    };
+    let folders = || std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    until("the witness", || folders().map(|folder| folder.path().join("status")).find(is_it))
+}
+
+/// Whether no signal waits for a process.
+fn has_no_signal(status: &Path) -> bool {
+    let status = std::fs::read_to_string(status).unwrap_or_default();
+    status.contains("\nShdPnd:\t0000000000000000\n")
 }
 
 #[test]
@@ -91,8 +117,8 @@ fn nobody_else_may_write_to_what_is_loaded() -> Result {
 
 #[test]
 fn one_who_becomes_another_user_is_seen() -> Result {
-    let script = "setpriv --reuid 65534 --clear-groups CLIENT hold & sleep 0.7; kill $!; wait";
-    let answer = answer(&["--", "bash", "-c", script])?;
+    let script = held_for_a_while("setpriv --reuid 65534 --clear-groups CLIENT hold");
+    let answer = answer(&["--", "bash", "-c", &script])?;
     let Some(why) = answer["unguarded"][0]["why"].as_str() else {
         eprintln!("skipped: only root can become another user, by setpriv");
         return Ok(());
@@ -111,7 +137,7 @@ fn a_set_uid_child_is_seen() -> Result {
         std::fs::copy(format!("/usr/bin/{name}"), at(name))?;
         std::fs::set_permissions(at(name), elevated.clone())?;
     }
-    let script = format!("{} -u; {} 0.7", at("id"), at("sleep"));
+    let script = format!("{} -u; {} 1.5", at("id"), at("sleep"));
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     command.arg(env!("CARGO_BIN_EXE_plimsoll")).args(["run", "--json", "--", "sh", "-c", &script]);
@@ -180,9 +206,8 @@ fn a_process_without_room_for_the_list_is_refused() -> Result {
 
 #[test]
 fn a_guard_that_lost_its_counters_is_seen() -> Result {
-    let script =
-        "env -u PLIMSOLL_GUARD -u PLIMSOLL_GUARD_FD CLIENT hold >&2 & sleep 0.7; kill $!; wait";
-    let answer = answer(&["--", "bash", "-c", script])?;
+    let script = held_for_a_while("env -u PLIMSOLL_GUARD -u PLIMSOLL_GUARD_FD CLIENT hold");
+    let answer = answer(&["--", "bash", "-c", &script])?;
     let why = answer["unguarded"][0]["why"].as_str().unwrap_or_default();
     assert!(why.contains("PLIMSOLL_GUARD"), "{answer:#}");
     Ok(())

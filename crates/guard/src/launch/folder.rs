@@ -163,6 +163,7 @@ mod tests {
     use std::process::Command;
     use std::time::SystemTime;
 
+    use crate::watch::tests::soon;
     use crate::watch::{GuardSettings, GuardWatch};
 
     use super::*;
@@ -197,6 +198,10 @@ mod tests {
         let young = private(parent).unwrap();
         let mut sleep = Command::new("sleep");
         let mut child = sleep.arg("60").env("OF_A_RUN", &named).spawn().unwrap();
+        let environment = format!("/proc/{}/environ", child.id());
+        let name = named.display().to_string();
+        let is_shown = || String::from_utf8_lossy(&fs::read(&environment).unwrap()).contains(&name);
+        assert!(soon(is_shown), "the kernel shows its environment");
         sweep(parent);
         let there = || [&dead, &named, &used, &linked].map(|folder| folder.exists());
         assert_eq!(there(), [false, true, true, true]);
@@ -204,8 +209,17 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         drop(watch);
-        sweep(parent);
-        assert_eq!(there(), [false; 4], "nobody has them any more");
+        let are_gone = || {
+            sweep(parent);
+            there() == [false; 4]
+        };
+        assert!(soon(are_gone), "nobody has them any more: {:?}", there());
+    }
+
+    /// What this thread has taken of the processor: a busy machine adds nothing to it.
+    fn processor_time() -> Duration {
+        let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
     }
 
     #[test]
@@ -216,9 +230,10 @@ mod tests {
             eprintln!("skipped: only root can give a folder away");
             return;
         }
-        let began = std::time::Instant::now();
+        let began = processor_time();
         sweep(parent.path());
-        assert!(began.elapsed() < Duration::from_millis(500), "{:?}", began.elapsed());
+        let took = processor_time() - began;
+        assert!(took < Duration::from_millis(500), "{took:?}");
         assert!(others.iter().all(|folder| folder.exists()));
     }
 
@@ -229,6 +244,6 @@ mod tests {
         let code = folder.library().parent().unwrap().join(LEDGER);
         assert!(watch::is_in_use(&code));
         drop(watch);
-        assert!(!watch::is_in_use(&code));
+        assert!(soon(|| !watch::is_in_use(&code)));
     }
 }

@@ -220,25 +220,31 @@ impl SignalForwarder {
     /// How long it may take at most until a signal has reached the witness: what it received
     /// before then belongs to the same signal.
     const STALE: Duration = Duration::from_millis(200);
+    /// How long the witness may take to answer: on a busy machine it waits for a processor.
+    const ANSWER_TIME: Duration = Duration::from_secs(5);
 
     /// Forwards signals until [`stop`].
     pub(super) fn run(mut self) {
         // Signals that came before the program were forwarded; the witness forgets them soon.
         let mut timeout = Some(SignalForwarder::STALE);
-        let mut notices = [0; 512];
+        let (mut notices, mut told) = ([0; 512], 0);
         loop {
             let come = self.wait(timeout);
             if CHILD.load(Relaxed) == 0 {
                 return;
             }
             if !come {
-                self.seen();
-                timeout = None;
+                // It may have told of a signal that comes just now: only the others are forgotten.
+                told = self.seen();
+                if !self.wait(Some(DELIVERY_TIME)) {
+                    (told, timeout) = (0, None);
+                }
                 continue;
             }
             thread::sleep(DELIVERY_TIME);
             let count = self.notices.read(&mut notices).unwrap_or(0);
-            let seen = if is_in_group() { self.seen() } else { 0 };
+            let seen = if is_in_group() { self.seen() | told } else { 0 };
+            told = 0;
             notices[..count]
                 .iter()
                 .filter(|notice| **notice & KEPT == 0)
@@ -280,7 +286,7 @@ struct SignalWitness {
 impl SignalWitness {
     fn start() -> io::Result<SignalWitness> {
         let (socket, its) = UnixStream::pair()?;
-        socket.set_read_timeout(Some(SignalForwarder::STALE))?;
+        socket.set_read_timeout(Some(SignalForwarder::ANSWER_TIME))?;
         // SAFETY: the sets are written before they are read. After the fork the new process only
         // calls what a handler may, with signals blocked from its first moment on.
         let pid = unsafe {

@@ -6,7 +6,7 @@ mod events;
 mod outside;
 mod stacks;
 #[cfg(all(test, not(loom)))]
-mod tests;
+pub(crate) mod tests;
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};

@@ -2,10 +2,9 @@
 //! shows whether it does again.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
 
 use crate::needs::has;
-use crate::stage::{LIMIT, MIB, Stage, text};
+use crate::stage::{LIMIT, MIB, Stage, soon, text};
 
 const GIB: u64 = 1024 * MIB;
 
@@ -70,11 +69,7 @@ fn a_program_that_becomes_one_without_cuda_has_given_everything_back() {
     let stage = one_gib();
     let mut before = stage.speak("attacker", &["become"]);
     assert_eq!(before.line(), "took 0");
-    let until = Instant::now() + Duration::from_secs(5);
-    while stage.charged() != 0 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert_eq!(stage.charged(), 0, "it runs on, and holds nothing");
+    assert!(soon(|| stage.charged() == 0), "it runs on, and holds nothing");
     let mut other = stage.speak("attacker", &["keep", "700"]);
     assert_eq!(other.line(), "keeps 1 refused 0");
     assert!(before.end().success() && stage.most(0) <= GIB);
@@ -211,10 +206,7 @@ fn what_a_child_of_fork_keeps_of_its_parents_is_not_given_back() {
         let keep = || stage.run("attacker", &["keep", "700", "1", "0"]);
         assert_eq!(keep(), expected, "files: {files}");
         drop(orphan);
-        let until = Instant::now() + Duration::from_secs(10);
-        while keep() != "keeps 1 refused 0\n" {
-            assert!(Instant::now() < until, "the child has ended, too");
-        }
+        assert!(soon(|| keep() == "keeps 1 refused 0\n"), "the child has ended, too");
         assert!(stage.most(0) <= GIB, "{} MiB", stage.most(0) / MIB);
     }
 }

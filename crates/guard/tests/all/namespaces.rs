@@ -2,10 +2,10 @@
 //! what they held is given back when they end, whichever process looks.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::needs::{has, works};
-use crate::stage::{MIB, Running, Stage, built};
+use crate::stage::{MIB, Running, Stage, built, soon};
 
 const GIB: u64 = 1024 * MIB;
 
@@ -34,17 +34,6 @@ fn within(stage: &Stage, way: &[&str], program: &str, words: &[&str]) -> Command
 
 fn keeper(stage: &Stage, way: &[&str]) -> Running {
     Running::new(&mut within(stage, way, "attacker", &["keep", "700"]))
-}
-
-/// What a namespace holds is freed a moment after its first process: the kernel ends the others.
-fn soon(what: impl Fn() -> bool) -> bool {
-    let until = Instant::now() + Duration::from_secs(5);
-    let mut done = what();
-    while !done && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
-        done = what();
-    }
-    done
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
 use plimsoll_guard::ledger::LedgerDevice;
 use plimsoll_guard::watch::{GuardSettings, GuardWatch, VARIABLE};
@@ -92,7 +93,7 @@ impl Running {
     /// started.
     pub(crate) fn ended(&mut self) {
         while self.child.try_wait().unwrap().is_none() {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -205,6 +206,18 @@ impl Stage {
         self.watch.reclaim();
         self.device(0).used.load(Relaxed)
     }
+}
+
+/// Whether something comes true. What a program or a namespace held is freed a moment after its first
+/// process: the kernel ends the others.
+pub(crate) fn soon(mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut done = is_so();
+    while !done && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+        done = is_so();
+    }
+    done
 }
 
 /// What a program printed; it must have succeeded.

@@ -115,7 +115,7 @@ static void forks(int count) {
     for (int i = 0; i < 3; i++) pthread_create(&ids[i], 0, pool_user, context);
     for (int i = 0; i < count && hung < 3; i++) {
         pid_t child = fork();
-        if (!child) { u64 q; alarm(3); int code = cuMemAllocAsync(&q, 4 * MIB, 0) + cuMemAlloc(&q, MIB); _exit(code ? 5 : 0); }
+        if (!child) { u64 q; alarm(60); int code = cuMemAllocAsync(&q, 4 * MIB, 0) + cuMemAlloc(&q, MIB); _exit(code ? 5 : 0); }
         waitpid(child, &status, 0);
         if (WIFEXITED(status) && !WEXITSTATUS(status)) ended++; else if (WIFSIGNALED(status)) hung++;
     }

@@ -84,7 +84,8 @@ fn shards_are_found_by_their_index_and_the_index_by_a_shard() {
         assert_eq!((tensors.bytes(), tensors.files), (40_000_000_000, 2));
         assert_eq!(config, None);
     }
-    assert!(start.elapsed().as_millis() < 500);
+    // To read 120 GB takes longer on any machine.
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
     fs::write(at("model.safetensors.index.json"), r#"{"weight_map":{"a":"../../etc/passwd"}}"#)
         .expect("written");
     assert!(open(folder.path()).expect_err("elsewhere").to_string().contains("outside"));

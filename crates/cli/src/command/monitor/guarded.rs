@@ -43,7 +43,13 @@ impl GuardedProcesses {
     fn shares(&mut self, pid: u32, command: Option<&String>) -> Vec<GuardShare> {
         let known = self.known.get(&pid).filter(|(before, _)| before.as_ref() == command);
         if known.is_none() {
-            self.known.insert(pid, (command.cloned(), GuardedProcess::find(pid)));
+            let found = GuardedProcess::find(pid);
+            if found.is_none() && GuardedProcess::is_expected(pid) {
+                // Its guard may only just be starting: it is looked for again.
+                self.known.remove(&pid);
+            } else {
+                self.known.insert(pid, (command.cloned(), found));
+            }
         }
         let guarded = self.known.get(&pid).and_then(|(_, guarded)| guarded.as_ref());
         guarded.and_then(|guarded| guarded.shares().ok()).unwrap_or_default()
@@ -57,6 +63,55 @@ fn note(runs: &mut Vec<((u64, u64), MonitorRun)>, pid: u32, share: &GuardShare) 
         None => {
             let (used_bytes, limit_bytes) = (share.run_used, share.limit);
             runs.push((share.run, MonitorRun { pid, gpu, used_bytes, limit_bytes }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::{Child, Command};
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use plimsoll_guard::watch::{GuardSettings, GuardWatch, VARIABLE};
+
+    use super::*;
+
+    /// A program whose environment the kernel shows already.
+    fn started(program: &mut Command) -> Child {
+        let child = program.arg("60").spawn().unwrap();
+        let environment = format!("/proc/{}/environ", child.id());
+        let until = Instant::now() + Duration::from_secs(30);
+        while fs::read(&environment).unwrap().is_empty() {
+            assert!(Instant::now() < until, "it has an environment");
+            thread::sleep(Duration::from_millis(1));
+        }
+        child
+    }
+
+    #[test]
+    fn one_whose_guard_starts_after_the_first_look_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut sleeps = [Command::new("sleep"), Command::new("sleep")];
+        sleeps[0].env(VARIABLE, folder.path());
+        sleeps[1].env_remove(VARIABLE);
+        let mut children = sleeps.map(|mut sleep| started(&mut sleep));
+        let [early, never] = [children[0].id(), children[1].id()];
+        let command = "sleep 60".to_string();
+        let mut all = GuardedProcesses::default();
+        let mut found = || {
+            for pid in [early, never] {
+                assert_eq!(all.shares(pid, Some(&command)), [], "none has called the driver");
+            }
+            [early, never].map(|pid| all.known.get(&pid).map(|(_, found)| found.is_some()))
+        };
+        assert_eq!(found(), [None, Some(false)], "only the second is known to have none");
+        let _ledger = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
+        assert_eq!(found(), [Some(true), Some(false)]);
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
         }
     }
 }

@@ -200,7 +200,7 @@ fn other_end_records_are_not_tried() {
     repeated.extend(end.repeat(20_000));
     let begun = std::time::Instant::now();
     assert!(why(&repeated).contains("directory"), "{}", why(&repeated));
-    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     // One in the comment would be taken before the true one.
     let mut remark = two();
     let at = remark.len() - 2;
