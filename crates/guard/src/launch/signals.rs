@@ -221,7 +221,7 @@ impl SignalForwarder {
     /// before then belongs to the same signal.
     const STALE: Duration = Duration::from_millis(200);
     /// How long the witness may take to answer: on a busy machine it waits for a processor.
-    const ANSWER_TIME: Duration = Duration::from_secs(5);
+    const ANSWER_TIME: Duration = Duration::from_secs(2);
 
     /// Forwards signals until [`stop`].
     pub(super) fn run(mut self) {

@@ -52,8 +52,12 @@ impl GuardedProcess {
     /// The guarded process of this number; `None` where it is not guarded, or not ours to see.
     #[must_use]
     pub fn find(pid: u32) -> Option<GuardedProcess> {
-        let environment = environment(pid)?;
-        let variable = |name: &str| value(&environment, name);
+        let environment = start_of(&format!("/proc/{pid}/environ"), LONGEST_ENVIRONMENT)?;
+        let variable = |name: &str| {
+            let start = format!("{name}=");
+            let mut all = environment.split(|byte| *byte == 0);
+            all.find_map(|text| text.strip_prefix(start.as_bytes())).filter(|v| !v.is_empty())
+        };
         let status = start_of(&format!("/proc/{pid}/status"), 4096).unwrap_or_default();
         let own = inner_pid(&String::from_utf8_lossy(&status)).unwrap_or(pid);
         // A container has other files under the same names.
@@ -72,16 +76,6 @@ impl GuardedProcess {
         let linked = named.is_none();
         let ledger = named.or_else(|| variable(DESCRIPTOR_VARIABLE).map(below))?;
         Some(GuardedProcess { ledger, linked, pid: own })
-    }
-
-    /// Whether the process of this number has a variable by which the guard starts. Such a process
-    /// may be found later: the guard makes its ledger a moment after the start of its program.
-    #[must_use]
-    pub fn is_expected(pid: u32) -> bool {
-        environment(pid).is_some_and(|environment| {
-            let names = [VARIABLE, LIMIT_VARIABLE, DESCRIPTOR_VARIABLE];
-            names.iter().any(|name| value(&environment, name).is_some())
-        })
     }
 
     /// What it holds now, by device; empty before it has called the driver.
@@ -129,18 +123,6 @@ impl GuardedProcess {
         }
         Ok(None)
     }
-}
-
-/// The environment that a process was started with.
-fn environment(pid: u32) -> Option<Vec<u8>> {
-    start_of(&format!("/proc/{pid}/environ"), LONGEST_ENVIRONMENT)
-}
-
-/// The value of a variable that is set to something.
-fn value<'a>(environment: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let start = format!("{name}=");
-    let mut all = environment.split(|byte| *byte == 0);
-    all.find_map(|text| text.strip_prefix(start.as_bytes())).filter(|value| !value.is_empty())
 }
 
 /// Follows a link to a plain file. The program may have named anything, so a pipe must not block.

@@ -10,8 +10,18 @@ use super::record::{MonitorProcess, MonitorRecord, MonitorRun};
 /// The processes whose ledgers are known, by number.
 #[derive(Default)]
 pub(super) struct GuardedProcesses {
-    /// With the command line that it had then: a process may become another program.
-    known: HashMap<u32, (Option<String>, Option<GuardedProcess>)>,
+    known: HashMap<u32, KnownProcess>,
+}
+
+/// `LOOKS`: a process is looked at so many times for a guard, which starts a moment after its program.
+const LOOKS: u32 = 10;
+
+#[derive(Default)]
+struct KnownProcess {
+    /// The command line that it had then: a process may become another program.
+    command: Option<String>,
+    guarded: Option<GuardedProcess>,
+    looks: u32,
 }
 
 impl GuardedProcesses {
@@ -41,17 +51,15 @@ impl GuardedProcesses {
     }
 
     fn shares(&mut self, pid: u32, command: Option<&String>) -> Vec<GuardShare> {
-        let known = self.known.get(&pid).filter(|(before, _)| before.as_ref() == command);
-        if known.is_none() {
-            let found = GuardedProcess::find(pid);
-            if found.is_none() && GuardedProcess::is_expected(pid) {
-                // Its guard may only just be starting: it is looked for again.
-                self.known.remove(&pid);
-            } else {
-                self.known.insert(pid, (command.cloned(), found));
-            }
+        let known = self.known.entry(pid).or_default();
+        if known.command.as_ref() != command {
+            *known = KnownProcess { command: command.cloned(), ..KnownProcess::default() };
         }
-        let guarded = self.known.get(&pid).and_then(|(_, guarded)| guarded.as_ref());
+        if known.guarded.is_none() && known.looks < LOOKS {
+            known.guarded = GuardedProcess::find(pid);
+            known.looks += 1;
+        }
+        let guarded = known.guarded.as_ref();
         guarded.and_then(|guarded| guarded.shares().ok()).unwrap_or_default()
     }
 }
@@ -93,25 +101,17 @@ mod tests {
     #[test]
     fn one_whose_guard_starts_after_the_first_look_is_found() {
         let folder = tempfile::tempdir().unwrap();
-        let mut sleeps = [Command::new("sleep"), Command::new("sleep")];
-        sleeps[0].env(VARIABLE, folder.path());
-        sleeps[1].env_remove(VARIABLE);
-        let mut children = sleeps.map(|mut sleep| started(&mut sleep));
-        let [early, never] = [children[0].id(), children[1].id()];
-        let command = "sleep 60".to_string();
+        let mut child = started(Command::new("sleep").env(VARIABLE, folder.path()));
         let mut all = GuardedProcesses::default();
-        let mut found = || {
-            for pid in [early, never] {
-                assert_eq!(all.shares(pid, Some(&command)), [], "none has called the driver");
-            }
-            [early, never].map(|pid| all.known.get(&pid).map(|(_, found)| found.is_some()))
+        let mut is_found = || {
+            let shares = all.shares(child.id(), Some(&"sleep 60".to_string()));
+            assert_eq!(shares, [], "it has not called the driver");
+            all.known[&child.id()].guarded.is_some()
         };
-        assert_eq!(found(), [None, Some(false)], "only the second is known to have none");
+        assert!(!is_found());
         let _ledger = GuardWatch::create(folder.path(), &GuardSettings::default()).unwrap();
-        assert_eq!(found(), [Some(true), Some(false)]);
-        for child in &mut children {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
+        assert!(is_found());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

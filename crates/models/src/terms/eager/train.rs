@@ -1,7 +1,7 @@
 //! Training steps: forward pass, loss, backward pass, optimizer.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 
 use super::decoder::{EagerDecoder, EagerPass};
@@ -21,8 +21,6 @@ const SCALES: u64 = 256;
 const SMALL_STATE: u64 = 4096;
 /// What DDP puts into a bucket.
 const BUCKET: u64 = 25 << 20;
-/// More GPUs than weights make no difference.
-const MOST_GPUS: u64 = 1 << 16;
 
 /// How a decoder is trained.
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +71,7 @@ impl EagerDecoder<'_> {
         tape.share_gradients(sharded, LAYER_WEIGHTS);
         let _buckets: Vec<_> = buckets(&weights, how).map(|bytes| tape.take(bytes)).collect();
         let gathered = self.gathered(&weights, how);
+        let stepped = stepped(&weights, how);
         let mut states = Vec::new();
         for _ in 0..STEPS {
             for _ in 0..how.accumulation.min(3) {
@@ -80,11 +79,11 @@ impl EagerDecoder<'_> {
                 let loss = self.loss(&mut tape, &gathered);
                 tape.backward(&loss);
                 drop((loss, ids));
-                tape.exchange(gathered.after);
+                tape.exchange(&gathered.after);
                 tape.split_rest();
-                tape.exchange(0);
+                tape.exchange(&[]);
             }
-            optimize(&tape, (&weights, self.shape.hidden), how, &mut states);
+            optimize(&tape, (&stepped, self.shape.hidden), how, &mut states);
             tape.zero();
         }
         let sum = |part: &dyn Fn(&TrainedWeight) -> u64| {
@@ -166,16 +165,13 @@ impl EagerDecoder<'_> {
     /// A forward pass and its loss.
     fn loss<'s>(&'s self, tape: &mut EagerTape<'s>, gathered: &GatheredWeights) -> EagerTensor {
         tape.records = true;
-        tape.exchange(gathered.forward);
+        tape.exchange(&gathered.forward);
         let pass = EagerPass { count: self.tokens, tokens: self.tokens };
-        let (hidden, vocab) = (self.shape.hidden, self.shape.vocab);
+        let vocab = self.shape.vocab;
         let (embedded, mut held) = self.embedding(tape, pass);
         let shared = self.shared(tape, pass);
         held.push(embedded.clone());
-        let narrow = match self.style.embedded_width {
-            0 => hidden,
-            width => width,
-        };
+        let narrow = self.narrow();
         let table = vocab.saturating_mul(narrow).saturating_mul(self.width());
         let embedded = if self.job.trains() {
             let weights = vec![WeightGradient { weight: 0, bytes: table, narrow: 0 }];
@@ -187,9 +183,7 @@ impl EagerDecoder<'_> {
             embedded
         };
         let mut x = tape.dropout(&embedded, self.style.dropout);
-        if gathered.embedding > 0 {
-            x = tape.exchange_before(x, gathered.embedding);
-        }
+        x = tape.exchange_before(x, &gathered.embedding);
         let mut last = None;
         for layer in 0..self.caches.len() {
             let shared = shared.clone();
@@ -204,10 +198,8 @@ impl EagerDecoder<'_> {
         }
         drop(last);
         drop(embedded);
-        if gathered.backward > 0 {
-            x = tape.exchange_before(x, gathered.backward);
-        }
-        tape.exchange(gathered.loss);
+        x = tape.exchange_before(x, &gathered.backward);
+        tape.exchange(&gathered.loss);
         let logits = self.logits(tape, x, narrow, held);
         let wide = tape.cast(&logits, 4);
         let likely = tape.unary(&wide, 4, Saved::Output);
@@ -267,41 +259,49 @@ impl EagerDecoder<'_> {
             weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(part(weight)))
         };
         let layers = (self.caches.len() as u64).max(1);
-        let table = self.shape.vocab.saturating_mul(self.shape.hidden).saturating_mul(self.width());
+        let table = self.shape.vocab.saturating_mul(self.narrow()).saturating_mul(self.width());
         let ends = if self.shape.tied_embeddings { table } else { table.saturating_mul(2) };
         let whole = sum(&|weight| weight.bytes.saturating_mul(how.gpus));
         let layer = whole.saturating_sub(ends) / layers;
         let of_ends = if self.job.trains() { ends } else { 0 };
         let gradients = sum(&|weight| weight.count.saturating_mul(weight.width));
-        let layer_gradients = gradients.saturating_sub(of_ends) / layers;
+        let of_layer = gradients.saturating_sub(of_ends) / layers;
         GatheredWeights {
             // The ends stay; a layer has its weights, and lies in what was received.
-            forward: ends.saturating_add(layer.saturating_mul(2)),
+            forward: vec![ends, layer, layer],
             // What the last layer was received in stays until something else is.
-            loss: ends.saturating_add(layer),
+            loss: vec![ends, layer],
             // A layer's weights, those of the next to come, its gradients, and those of the layer before
             // on their way.
-            backward: ends.saturating_add(layer.saturating_add(layer_gradients).saturating_mul(2)),
-            embedding: ends.saturating_add(layer_gradients),
+            backward: vec![ends, layer, layer, of_layer, of_layer],
+            embedding: vec![ends, of_layer],
             // A copy of the gradients of the ends on its way.
-            after: of_ends,
+            after: vec![of_ends],
+        }
+    }
+
+    /// The width of the embedding.
+    fn narrow(&self) -> u64 {
+        match self.style.embedded_width {
+            0 => self.shape.hidden,
+            width => width,
         }
     }
 }
 
-/// What FSDP2 holds of weights and gradients that are not its own, at each time of a step; the
-/// gradients of the ends are on the tape.
+/// The blocks that FSDP2 holds of weights and gradients that are not its own, at each time of a step;
+/// the gradients of the ends are on the tape.
 #[derive(Debug, Default)]
 struct GatheredWeights {
-    forward: u64,
-    loss: u64,
-    backward: u64,
-    embedding: u64,
-    after: u64,
+    forward: Vec<u64>,
+    loss: Vec<u64>,
+    backward: Vec<u64>,
+    embedding: Vec<u64>,
+    after: Vec<u64>,
 }
 
-/// The buckets in which DDP holds gradients a second time: weights from the last to the first, up to
-/// 25 MiB in each.
+/// The buckets in which DDP holds gradients a second time: weights from the last to the first, until
+/// there are 25 MiB in one.
 fn buckets(weights: &[TrainedWeight], how: &EagerTraining) -> impl Iterator<Item = u64> {
     let shared = how.gpus > 1 && how.shard != TrainingShard::Fsdp2;
     let mut buckets = Vec::new();
@@ -324,25 +324,29 @@ fn stepped<'a>(weights: &'a [TrainedWeight], how: &EagerTraining) -> Vec<&'a Tra
         return trained;
     }
     trained.sort_by_key(|weight| Reverse(weight.count));
-    let mut shares = vec![(0_u64, Vec::new()); how.gpus.clamp(1, MOST_GPUS) as usize];
-    for weight in trained {
-        if let Some((count, share)) = shares.iter_mut().min_by_key(|(count, _)| *count) {
-            *count = count.saturating_add(weight.count);
-            share.push(weight);
+    // More GPUs than weights get nothing.
+    let gpus = how.gpus.clamp(1, trained.len().max(1) as u64);
+    let mut shares: BinaryHeap<_> = (0..gpus).map(|gpu| Reverse((0_u64, gpu))).collect();
+    let mut given = Vec::with_capacity(trained.len());
+    for weight in &trained {
+        if let Some(Reverse((count, gpu))) = shares.pop() {
+            given.push(gpu);
+            shares.push(Reverse((count.saturating_add(weight.count), gpu)));
         }
     }
-    shares.into_iter().max_by_key(|(count, _)| *count).map(|(_, share)| share).unwrap_or_default()
+    let fullest = shares.into_iter().map(|Reverse(share)| share).max().map(|(_, gpu)| gpu);
+    let has = |gpu: &u64| Some(*gpu) == fullest;
+    trained.into_iter().zip(given).filter(|(_, gpu)| has(gpu)).map(|(weight, _)| weight).collect()
 }
 
 /// A step of the optimizer: states where there are none yet, and what it takes for a while.
 fn optimize(
     tape: &EagerTape<'_>,
-    (weights, hidden): (&[TrainedWeight], u64),
+    (stepped, hidden): (&[&TrainedWeight], u64),
     how: &EagerTraining,
     states: &mut Vec<EagerMemory>,
 ) {
     let parts = if how.shard == TrainingShard::Fsdp2 { how.gpus.max(1) } else { 1 };
-    let stepped = stepped(weights, how);
     let trained = || stepped.iter().copied();
     if states.is_empty() {
         for weight in trained() {

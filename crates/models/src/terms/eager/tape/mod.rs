@@ -107,7 +107,7 @@ pub(super) struct EagerNode<'a> {
     /// Whether the gradient is seen through a view.
     pub(super) view: bool,
     /// What collectives hold from here on in the backward pass, where that changes.
-    pub(super) exchanged: Option<u64>,
+    pub(super) exchanged: Option<Vec<u64>>,
 }
 
 /// The gradients of weights.
@@ -145,7 +145,7 @@ pub(super) struct EagerTape<'a> {
     /// Whether a backward pass has run a product.
     backward_product: bool,
     /// What collectives hold: weights that were gathered, and what they copy from and to.
-    exchanged: Option<EagerMemory>,
+    exchanged: Vec<EagerMemory>,
 }
 
 impl<'a> EagerTape<'a> {
@@ -235,16 +235,25 @@ impl<'a> EagerTape<'a> {
         out
     }
 
-    /// From here on collectives hold this much.
-    pub(super) fn exchange(&mut self, bytes: u64) {
-        self.exchanged = None;
-        self.exchanged = (bytes > 0).then(|| self.take(bytes));
+    /// From here on collectives hold these blocks: those that they held before stay, up to the first
+    /// that is of another size.
+    pub(super) fn exchange(&mut self, blocks: &[u64]) {
+        let held = self.exchanged.iter().zip(blocks);
+        let same = held.take_while(|(held, bytes)| held.bytes() == **bytes).count();
+        self.exchanged.truncate(same);
+        for &bytes in &blocks[same..] {
+            self.exchanged.push(self.take(bytes));
+        }
     }
 
-    /// The same in the backward pass, once it comes to this tensor.
-    pub(super) fn exchange_before(&mut self, tensor: EagerTensor, bytes: u64) -> EagerTensor {
+    /// The same in the backward pass, once it comes to this tensor; nothing where there are none.
+    pub(super) fn exchange_before(&mut self, tensor: EagerTensor, blocks: &[u64]) -> EagerTensor {
+        if blocks.is_empty() {
+            return tensor;
+        }
         let inputs = tensor.node.map(|node| (node, Gradient::Same)).into_iter().collect();
-        self.record(tensor, EagerNode { inputs, exchanged: Some(bytes), ..EagerNode::default() })
+        let exchanged = Some(blocks.to_vec());
+        self.record(tensor, EagerNode { inputs, exchanged, ..EagerNode::default() })
     }
 
     fn slot(&mut self, weight: usize) -> &mut WeightSlot {
@@ -273,8 +282,8 @@ impl<'a> EagerTape<'a> {
     }
 
     fn unwind_one(&mut self, node: EagerNode<'a>, gradient: EagerMemory) {
-        if let Some(bytes) = node.exchanged {
-            self.exchange(bytes);
+        if let Some(blocks) = &node.exchanged {
+            self.exchange(blocks);
         }
         let working: Vec<_> = node.working.iter().map(|&bytes| self.take(bytes)).collect();
         // A matrix's gradient comes before that of what it was multiplied with.
