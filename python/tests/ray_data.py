@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from plimsoll.ray.grids import Array, Cloud, Grids
 from plimsoll.ray.job import _units
 from plimsoll.ray.places import Place, find
 from plimsoll.ray.units import RECORDS, UnitMaker, UnitWork
+
+#: The number of malloc's setting in malloc.h.
+M_MMAP_THRESHOLD = -3
 
 
 def write_clouds(folder: Path, count: int, points: int = 4000) -> Path:
@@ -60,11 +64,15 @@ def shards(folder: Path) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class TightGrids(Grids):
-    """Grids of workers that the kernel refuses more than some memory for a batch."""
+    """Grids of workers that the kernel refuses more than some memory for a batch of three or more."""
 
     room: int = 0
 
     def make(self, clouds: list[Cloud], device: str) -> Array:  # type: ignore[override]
+        if len(clouds) < 3:
+            return super().make(clouds, device)
+        # Large blocks come from the kernel, always: what was freed before would serve them.
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 128 << 10)
         with open("/proc/self/status", encoding="ascii") as status:
             held = next(int(line.split()[1]) for line in status if line.startswith("VmData:")) * 1024
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)

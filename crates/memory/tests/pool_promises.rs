@@ -126,6 +126,25 @@ fn what_a_request_lacks_is_taken_in_few_handles() {
     assert_eq!(device.calls(SimCall::Create), taken, "memory was taken though all of it is free");
 }
 
+/// What a handle costs is spread over the requests that were served since, and smaller ones waste less.
+#[test]
+fn handles_are_smaller_where_many_requests_share_their_cost() {
+    let handles = |requests: u32| {
+        let device = sim(Bytes::gib(64));
+        let pool = pool(&device, whole());
+        let _kept = pool.allocate(Request::new(Bytes::mib(64))).unwrap();
+        for _ in 0..requests {
+            let block = pool.allocate(Request::new(Bytes::mib(8))).unwrap();
+            pool.release(block, Stream::DEFAULT).unwrap();
+        }
+        let before = device.calls(SimCall::Create);
+        pool.allocate(Request::new(Bytes::mib(64))).unwrap();
+        device.calls(SimCall::Create) - before
+    };
+    let (few, many) = (handles(1), handles(2_000));
+    assert!(few <= 8 && many >= 2 * few, "{few} and {many} handles");
+}
+
 #[test]
 fn a_device_that_has_no_large_pieces_left_gives_small_ones() {
     let device = sim(Bytes::gib(64));

@@ -76,7 +76,7 @@ impl Pool {
             self.unrest.store(growth.calm.missed <= MISSES, Ordering::Relaxed);
             return;
         }
-        let requests: u64 = figures.iter().map(|figures| figures.hits + figures.misses).sum();
+        let requests = self.requests();
         if requests.saturating_sub(growth.calm.requests) < REQUESTS * self.handles() {
             return;
         }

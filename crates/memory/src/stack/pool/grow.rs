@@ -59,6 +59,9 @@ const HELD_SHARE: u64 = 64;
 const SMALL_PAGES: u64 = 8;
 const SMALL_SHARE: u64 = 32;
 const REQUEST_SHARE: u64 = 4;
+/// `SPREAD`: where many requests have been served for each handle that was taken or moved, handles
+/// are smaller, as what they cost is spread over many: half as large from 40 on, a third from 80.
+const SPREAD: u64 = 40;
 /// `AHEAD_PAGES`: at most 4 pages are taken before they are needed.
 const AHEAD_PAGES: u64 = 4;
 /// `SLACK`, `EXTRA`: quick packing may hold 1/20 and 2 MiB more than was ever live before it
@@ -396,13 +399,16 @@ impl Pool {
     }
 
     /// The fewest pages that are taken from the device at a time, and the most by one
-    /// handle: more, as the pool grows and for a large request.
+    /// handle: more, as the pool grows and for a large request; less, the more was asked for since.
     fn handle_pages(&self, missing: u64) -> (u64, u64) {
         let pages = self.counts.held.load(Ordering::Relaxed) / self.page + missing;
         let share = pages / HELD_SHARE;
         let small = (pages / SMALL_SHARE).max(missing / REQUEST_SHARE).clamp(1, SMALL_PAGES);
-        let fewest = share.clamp(1, AHEAD_PAGES).min(self.most);
-        (fewest, share.max(small).min(self.most))
+        let brought = self.counts.taken.load(Ordering::Relaxed)
+            + self.counts.remapped.load(Ordering::Relaxed);
+        let parts = 1 + self.requests() / (SPREAD * brought.max(1));
+        let most = (share.max(small).min(self.most) / parts).max(1);
+        (share.clamp(1, AHEAD_PAGES).min(most), most)
     }
 
     /// Maps what was laid behind a piece; after a failure the rest is back in the hand.

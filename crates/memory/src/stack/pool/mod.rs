@@ -375,6 +375,12 @@ impl Pool {
         growth.spare.push(spare);
     }
 
+    /// How many requests have been served.
+    fn requests(&self) -> u64 {
+        let figures = self.shared_arenas().map(Arena::figures);
+        figures.map(|figures| figures.hits + figures.misses).sum()
+    }
+
     fn count_held(&self, more: u64) {
         let held = self.counts.held.fetch_add(more, Ordering::Relaxed) + more;
         self.peaks.0.holds(held);
