@@ -83,6 +83,8 @@ class Monitor:
         line = [command.executable(), "monitor", "--format", "jsonl", *words]
         # What it says beside the samples is kept for an error; a file never makes it wait.
         self._said = tempfile.TemporaryFile("w+", errors="replace")
+        # One thread may close it while another reads the last sample.
+        self._files = threading.Lock()
         self._child = subprocess.Popen(
             line, stdout=subprocess.PIPE, stderr=self._said, text=True, errors="replace"
         )
@@ -99,13 +101,13 @@ class Monitor:
         if line:
             return Sample.of(json.loads(line))
         code = self._child.wait()
-        if code in (2, 3) and not self._said.closed:
-            self._said.seek(0)
-            failure = command.failure(self._said.read(), code)
-            self.close()
-            raise failure
+        failure: BaseException = StopIteration()
+        with self._files:
+            if code in (2, 3) and not self._said.closed:
+                self._said.seek(0)
+                failure = command.failure(self._said.read(), code)
         self.close()
-        raise StopIteration
+        raise failure
 
     def close(self) -> None:
         """Ends it."""
@@ -116,9 +118,10 @@ class Monitor:
         except subprocess.TimeoutExpired:
             self._child.kill()
             self._child.wait()
-        if self._child.stdout is not None:
-            self._child.stdout.close()
-        self._said.close()
+        with self._files:
+            if self._child.stdout is not None:
+                self._child.stdout.close()
+            self._said.close()
 
     def __enter__(self) -> Monitor:
         return self

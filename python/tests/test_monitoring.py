@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,28 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_a_monitor_is_closed_by_several_threads_at_once() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        failures: list[BaseException] = []
+
+        def note(act: Callable[[], object]) -> None:
+            try:
+                act()
+            except BaseException as failure:
+                failures.append(failure)
+
+        for _ in range(80):
+            samples = plimsoll.monitor("100ms")
+            acts = [lambda: list(samples), samples.close, samples.close, samples.close]
+            threads = [threading.Thread(target=note, args=(act,)) for act in acts]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failures == []
