@@ -14,7 +14,7 @@ pub(super) struct GuardedProcesses {
 }
 
 /// `LOOKS`: a process is looked at so many times for a guard, which starts a moment after its program.
-const LOOKS: u32 = 10;
+const LOOKS: u32 = 4;
 
 #[derive(Default)]
 struct KnownProcess {
