@@ -8,6 +8,7 @@ ones, run on a GPU, and PyTorch's allocator counts.
 
 Each row: what was held at most, by one alone (`alone`) and by one of N (`held`).
 """
+import concurrent.futures
 import gc
 import json
 import os
@@ -179,17 +180,21 @@ def main():
     if len(sys.argv) > 2:
         print(json.dumps(measure(json.loads(sys.argv[2]), device)))
         return
-    alone = {}
-    for row in rows(device):
-        single = {**row, "shard": "ddp", "gpus": 1}
-        key = json.dumps({**single, "name": ""})
-        if key not in alone:
-            alone[key] = in_process(single, device)
-        measured = in_process(row, device)
-        tensors = measured.pop("tensors")
-        # Runs of equal weights, as `exact-rows.jsonl` has them.
-        print(json.dumps({"kind": "train", "optimizer": "adamw", "precision": "bf16", **row, "device": device,
-                          "tensors": [[1, tensors]], "alone": alone[key]["held"], **measured}), flush=True)
+    # Processes do not count each other's memory: on a GPU several run at once.
+    with concurrent.futures.ThreadPoolExecutor(8 if device == "cuda" else 1) as pool:
+        alone, several = {}, []
+        for row in rows(device):
+            single = {**row, "shard": "ddp", "gpus": 1}
+            key = json.dumps({**single, "name": ""})
+            if key not in alone:
+                alone[key] = pool.submit(in_process, single, device)
+            several.append((row, alone[key], pool.submit(in_process, row, device)))
+        for row, single, measured in several:
+            measured = measured.result()
+            tensors = measured.pop("tensors")
+            # Runs of equal weights, as `exact-rows.jsonl` has them.
+            print(json.dumps({"kind": "train", "optimizer": "adamw", "precision": "bf16", **row, "device": device,
+                              "tensors": [[1, tensors]], "alone": single.result()["held"], **measured}), flush=True)
 
 
 if __name__ == "__main__":
