@@ -8,10 +8,16 @@
 //!
 //! **What a failure costs is charged to the size that was chosen**: the attempt, and the smaller
 //! chunks that the same items are repeated in. A size that fails now and then is so weighed
-//! against a smaller one that never does.
+//! against a smaller one that never does. What those smaller chunks took counts for their own
+//! sizes too.
 //!
 //! **The first chunk of a size is not counted**: kernels are loaded and chosen for its shape, which
-//! takes many times the work itself, and would keep the search from ever coming back.
+//! takes many times the work itself, and would keep the search from ever coming back. It is counted
+//! where it was faster than all before it even so: then nothing is to be learned from a second one.
+//!
+//! **At the start sizes grow by four** while a chunk of more items takes hardly longer than one of
+//! fewer, and are doubled after that: while a call costs more than its items, small chunks are time
+//! lost.
 //!
 //! Most chunks have the best size; a small share of the time goes to its two neighbours, less
 //! to one that failed, half as much again with each failure. Memory that becomes free later is
@@ -28,6 +34,9 @@ const KEPT: f64 = 1.0 - 1.0 / 128.0;
 
 /// The share of the time that goes to each neighbour of the best size.
 const LOOKING: f64 = 1.0 / 32.0;
+
+/// Where a size before had at most this share of the rate, a call costs far more than its items.
+const STILL_CHEAP: f64 = 0.4;
 
 /// Calls that take less than the clock can tell are as fast as each other.
 const LEAST_SECONDS: f64 = 1e-6;
@@ -79,6 +88,11 @@ struct Retry {
 }
 
 impl TriedSize {
+    fn add(&mut self, count: u64, took: Duration) {
+        self.items += count as f64;
+        self.seconds += seconds_of(took);
+    }
+
     fn rate(&self) -> f64 {
         if self.items > 0.0 { self.items / self.seconds } else { 0.0 }
     }
@@ -110,7 +124,7 @@ impl ChunkSearch {
     /// A chunk of `count` items was done in this time.
     pub fn succeeded(&mut self, count: u64, took: Duration) {
         let first = !std::mem::replace(&mut self.tried[self.chosen].warm, true);
-        if first && self.retry.is_none() {
+        if first && self.retry.is_none() && !self.is_fastest(count, took) {
             return;
         }
         self.charge(count, took);
@@ -120,6 +134,10 @@ impl ChunkSearch {
                 tried.failures = tried.failures.saturating_sub(1);
             }
             Some(retry) => {
+                // What a smaller chunk took is also known of its own size.
+                if let Some(index) = (0..self.chosen).find(|&index| size_at(index) == count) {
+                    self.tried[index].add(count, took);
+                }
                 retry.left = retry.left.saturating_sub(count);
                 if retry.left > 0 {
                     return;
@@ -142,16 +160,19 @@ impl ChunkSearch {
         self.retry = Some(Retry { left, size: (count / 2).max(1) });
     }
 
+    /// Whether a chunk was faster than every size has been. Nothing is, before one was counted.
+    fn is_fastest(&self, count: u64, took: Duration) -> bool {
+        let best = self.tried[self.fastest()].rate();
+        best > 0.0 && count as f64 / seconds_of(took) > best
+    }
+
     fn charge(&mut self, count: u64, took: Duration) {
-        let seconds = took.as_secs_f64().max(LEAST_SECONDS);
         for tried in &mut self.tried {
             tried.items *= KEPT;
             tried.seconds *= KEPT;
         }
-        self.seconds = self.seconds * KEPT + seconds;
-        let tried = &mut self.tried[self.chosen];
-        tried.items += count as f64;
-        tried.seconds += seconds;
+        self.seconds = self.seconds * KEPT + seconds_of(took);
+        self.tried[self.chosen].add(count, took);
     }
 
     fn fastest(&self) -> usize {
@@ -159,13 +180,26 @@ impl ChunkSearch {
         rates.fold((0, 0.0), |best, now| if now.1 > best.1 { now } else { best }).0
     }
 
+    /// How many sizes further the next one is: four times as many items where the last step cost
+    /// hardly any time, twice as many otherwise.
+    fn leap(&self, best: usize) -> usize {
+        let before = self.tried[..best].iter().rfind(|tried| tried.items > 0.0);
+        let is_cheap =
+            before.is_some_and(|before| before.rate() < STILL_CHEAP * self.tried[best].rate());
+        if is_cheap { 4 } else { 2 }
+    }
+
     /// The best size, or a neighbour of it that has not had its share of the time.
     fn choose(&mut self) {
         let best = self.fastest();
-        // Sizes that nobody has tried are doubled; those between are looked at later.
-        let next = if best + 1 == self.tried.len() { best + 2 } else { best + 1 };
+        // Among sizes that nobody has tried it leaps; those between are looked at later.
+        let next = if best + 1 == self.tried.len() { best + self.leap(best) } else { best + 1 };
         let larger = (next < SIZES && size_at(best) < self.most).then_some(next);
-        let neighbours = [larger, best.checked_sub(1)];
+        let mut neighbours = [larger, best.checked_sub(1)];
+        if self.tried[best].failures > 0 {
+            // It may be the best only of those that were not leapt over.
+            neighbours.reverse();
+        }
         let wanting = neighbours.into_iter().flatten().find(|&index| {
             let tried = self.tried.get(index).copied().unwrap_or_default();
             tried.seconds < self.seconds * LOOKING * 0.5f64.powi(tried.failures as i32)
@@ -174,6 +208,10 @@ impl ChunkSearch {
         let known = self.tried.len().max(self.chosen + 1);
         self.tried.resize(known, TriedSize::default());
     }
+}
+
+fn seconds_of(took: Duration) -> f64 {
+    took.as_secs_f64().max(LEAST_SECONDS)
 }
 
 /// 1, 2, 3, 4, 6, 8, 12, …
@@ -221,6 +259,26 @@ mod tests {
         assert_eq!(search.best(), 64);
         assert!(failures < 40, "{failures} failures in 2,000 chunks");
         assert!(items > 2000 * 60, "{items} items");
+    }
+
+    #[test]
+    fn it_is_at_its_size_after_few_chunks_where_a_call_costs_most() {
+        let (search, items, failures) = run(8, 4096, 0.06, 1e-5);
+        assert_eq!((search.best(), failures), (3072, 0));
+        // Growing to it by doubling, each size twice, would be 24 chunks.
+        assert_eq!(items, 1 + 1 + 3 + 12 + 48 + 192 + 768 + 3072);
+    }
+
+    #[test]
+    fn a_first_chunk_that_was_slow_is_not_held_against_its_size() {
+        let mut search = ChunkSearch::new(4);
+        for (count, millis) in [(1, 50), (1, 2), (3, 500)] {
+            assert_eq!(search.size(), count);
+            search.succeeded(count, Duration::from_millis(millis));
+        }
+        assert_eq!(search.size(), 3, "it is tried once more");
+        search.succeeded(3, Duration::from_millis(3));
+        assert_eq!(search.best(), 3);
     }
 
     #[test]
