@@ -24,7 +24,7 @@ pub(in crate::terms::eager) struct GatheredGroup {
 
 /// What FSDP2 does in the backward pass when it comes to a tensor.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::terms::eager) enum Exchange {
+pub(in crate::terms::eager) enum FsdpExchange {
     /// Gathers the weights of this group, which made the tensor.
     Gather(usize),
     /// Hands out the gradients of this group, which the tensor went into.
@@ -95,7 +95,7 @@ impl EagerTape<'_> {
 
     /// The tensor that a group made: its backward pass gathers its weights.
     pub(in crate::terms::eager) fn made_by(&mut self, x: EagerTensor, group: usize) -> EagerTensor {
-        self.exchanging(x, Exchange::Gather(group))
+        self.exchanging(x, FsdpExchange::Gather(group))
     }
 
     /// The tensor that goes into a group: once its gradient is there, those of the group are handed out.
@@ -104,10 +104,10 @@ impl EagerTape<'_> {
         x: EagerTensor,
         group: usize,
     ) -> EagerTensor {
-        self.exchanging(x, Exchange::HandOut(group))
+        self.exchanging(x, FsdpExchange::HandOut(group))
     }
 
-    fn exchanging(&mut self, x: EagerTensor, exchange: Exchange) -> EagerTensor {
+    fn exchanging(&mut self, x: EagerTensor, exchange: FsdpExchange) -> EagerTensor {
         if self.gathering.groups.is_empty() {
             return x;
         }
@@ -115,16 +115,16 @@ impl EagerTape<'_> {
         self.record(x, EagerNode { inputs, exchange: Some(exchange), ..EagerNode::default() })
     }
 
-    pub(super) fn exchange(&mut self, exchange: Exchange) {
+    pub(super) fn exchange(&mut self, exchange: FsdpExchange) {
         match exchange {
-            Exchange::Gather(group) => {
+            FsdpExchange::Gather(group) => {
                 let asked = self.gathering.arrived.take().filter(|(arrived, _)| *arrived == group);
                 let buffer = asked.map(|(_, buffer)| buffer).or_else(|| self.buffer(group));
                 self.copy_out(group);
                 drop(buffer);
                 self.ask_before(group);
             }
-            Exchange::HandOut(group) => self.hand_out(group),
+            FsdpExchange::HandOut(group) => self.hand_out(group),
         }
     }
 

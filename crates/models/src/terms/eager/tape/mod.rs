@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use self::gathered::{Exchange, Gathering};
+use self::gathered::{FsdpExchange, Gathering};
 use super::super::super::walk::torch::{CUBLAS, CachedBlockId, Caching, TorchMemory};
 
 pub(super) use self::gathered::GatheredGroup;
@@ -112,7 +112,7 @@ pub(super) struct EagerNode<'a> {
     /// Whether the gradient is seen through a view.
     pub(super) view: bool,
     /// What is exchanged with other GPUs in the backward pass, where that comes here.
-    pub(super) exchange: Option<Exchange>,
+    pub(super) exchange: Option<FsdpExchange>,
 }
 
 /// The gradients of weights.
