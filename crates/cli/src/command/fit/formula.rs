@@ -21,6 +21,11 @@ use crate::outcome::OrBadInput;
 /// is, PyTorch's on an H200.
 const CONTEXT: Bytes = Bytes::mib(700);
 
+/// How far beyond the largest that was found others are considered: one part of this many of it.
+const FARTHEST: u64 = 4;
+/// How many of those are looked at, the largest first.
+const LOOKS: usize = 8;
+
 /// A model whose largest setting is to be found.
 #[derive(Debug)]
 pub(super) struct FormulaRequest<'a> {
@@ -52,8 +57,10 @@ impl SettingEstimates<'_> {
         })
     }
 
+    /// The largest for which PyTorch need not free its cache.
     fn largest(&mut self, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<Option<u64>> {
-        largest_fitting(self.row.count, room, |place| self.at(place).map(bytes))
+        let needed = |all: &mut Self, place| all.at(place).map(bytes);
+        self.largest_by(room, bytes, needed)
     }
 
     /// The largest that runs, also where PyTorch must free its cache on the way.
@@ -62,14 +69,72 @@ impl SettingEstimates<'_> {
         room: u64,
         bytes: fn(&Terms) -> u64,
     ) -> ModelResult<Option<u64>> {
-        largest_fitting(self.row.count, room, |place| {
-            let whole = bytes(self.at(place)?);
-            if whole <= room {
-                return Ok(whole);
+        self.largest_by(room, bytes, |all, place| all.needed(place, room, bytes))
+    }
+
+    fn largest_by(
+        &mut self,
+        room: u64,
+        bytes: fn(&Terms) -> u64,
+        mut needed: impl FnMut(&mut Self, u64) -> ModelResult<u64>,
+    ) -> ModelResult<Option<u64>> {
+        let found = largest_fitting(self.row.count, room, |place| needed(self, place))?;
+        let Some(found) = found else { return Ok(None) };
+        let end = self.end_beyond(found, room, bytes)?;
+        for place in (found + 1..=end).rev().take(LOOKS) {
+            if needed(self, place)? <= room {
+                return Ok(Some(place));
             }
-            let runs = self.runs_within(place, room, bytes)?;
-            Ok(if runs { room } else { whole })
-        })
+        }
+        Ok(Some(found))
+    }
+
+    /// What PyTorch holds does not always grow with the setting: a request that just misses a free piece
+    /// costs a segment more, and for a larger setting it may fit again. So what fits may go on after
+    /// one that does not: up to this place, if as much is held for what is allocated as for the setting found.
+    fn end_beyond(&mut self, found: u64, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<u64> {
+        let Some((reserved, allocated)) =
+            self.at(found)?.held.as_ref().map(|held| (held.reserved, held.allocated))
+        else {
+            return Ok(found);
+        };
+        let would_need = |terms: &Terms| {
+            let Some(held) = &terms.held else { return u64::MAX };
+            let same = scaled(held.allocated, reserved, allocated);
+            let total = terms.total_bytes.saturating_sub(held.reserved).saturating_add(same);
+            scaled(bytes(terms), total, terms.total_bytes)
+        };
+        let most = self.row.count - 1;
+        if found == most || would_need(self.at(found + 1)?) > room {
+            return Ok(found);
+        }
+        let places = (found / FARTHEST).clamp(1, most - found) + 1;
+        let end = largest_fitting(places, room, |more| self.at(found + more).map(would_need))?;
+        Ok(found + end.unwrap_or(0))
+    }
+
+    /// What a setting needs: no more than the room where PyTorch gets by with that.
+    fn needed(&mut self, place: u64, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<u64> {
+        let whole = bytes(self.at(place)?);
+        let runs = whole > room && self.runs_within(place, room, bytes)?;
+        Ok(if runs { room } else { whole })
+    }
+
+    /// The smallest of the settings that were looked at that does not fit though this one does.
+    fn gap_below(
+        &mut self,
+        place: u64,
+        room: u64,
+        bytes: fn(&Terms) -> u64,
+    ) -> ModelResult<Option<u64>> {
+        let mut smaller: Vec<u64> = self.known.keys().copied().filter(|at| *at < place).collect();
+        smaller.sort_unstable();
+        for at in smaller {
+            if self.needed(at, room, bytes)? > room {
+                return Ok(Some(at));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether PyTorch gets by with less than it would hold; `bytes` is how much it may be.
@@ -79,10 +144,8 @@ impl SettingEstimates<'_> {
         else {
             return Ok(false);
         };
-        let share = u128::from(room) * u128::from(terms.total_bytes);
-        let share = share / u128::from(bytes(terms).max(1));
         let besides = terms.total_bytes.saturating_sub(held.reserved);
-        let room = u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(besides);
+        let room = scaled(room, terms.total_bytes, bytes(terms)).saturating_sub(besides);
         if held.allocated > room {
             return Ok(false);
         }
@@ -123,6 +186,15 @@ impl FormulaRequest<'_> {
             let none = self.without_answer(why, notes);
             return Ok(FitAnswer { reserve_bytes: reserve.get(), reserve_reason, ..none });
         };
+        let gap = all.gap_below(place, room, upper_end).or_bad_input(failed)?;
+        if let Some(gap) = gap {
+            let taken = Bytes(all.at(gap).or_bad_input(failed)?.range.high_bytes);
+            notes.push(format!(
+                "not every smaller {name} fits: PyTorch's allocator holds more for some, such as {}, which may \
+                 take {taken}",
+                row.value(gap)
+            ));
+        }
         let terms = all.at(place).or_bad_input(failed)?;
         let flags = row.flags(&base, place);
         let paste =
@@ -204,6 +276,12 @@ impl FormulaRequest<'_> {
             proof: None,
         }
     }
+}
+
+/// A number times one over another.
+fn scaled(number: u64, times: u64, over: u64) -> u64 {
+    let product = u128::from(number) * u128::from(times) / u128::from(over.max(1));
+    u64::try_from(product).unwrap_or(u64::MAX)
 }
 
 /// Why nothing can be said of a model, where only its weights are known.
