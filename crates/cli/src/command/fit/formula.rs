@@ -37,15 +37,31 @@ pub(super) struct FormulaRequest<'a> {
     pub(super) reserve: Bytes,
 }
 
+/// What of an estimate is to fit.
+type SettingBytes = fn(&Terms) -> u64;
+
+/// The largest that was found, and a smaller one that does not fit, where there is one.
+#[derive(Debug, Clone, Copy)]
+struct LargestSetting {
+    place: u64,
+    gap: Option<u64>,
+}
+
 /// The estimates that were made, by the place of their setting.
 struct SettingEstimates<'a> {
     model: &'a Path,
     base: &'a ModelFlags,
     row: &'a SettingRow,
     known: HashMap<u64, Terms>,
+    /// Whether settings got by with so much, by their place and that.
+    met: HashMap<(u64, u64), bool>,
 }
 
-impl SettingEstimates<'_> {
+impl<'a> SettingEstimates<'a> {
+    fn of(model: &'a Path, base: &'a ModelFlags, row: &'a SettingRow) -> SettingEstimates<'a> {
+        SettingEstimates { model, base, row, known: HashMap::new(), met: HashMap::new() }
+    }
+
     fn at(&mut self, place: u64) -> ModelResult<&Terms> {
         if !self.known.contains_key(&place) {
             let terms = self.row.flags(self.base, place).terms(self.model)?;
@@ -58,41 +74,43 @@ impl SettingEstimates<'_> {
     }
 
     /// The largest for which PyTorch need not free its cache.
-    fn largest(&mut self, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<Option<u64>> {
+    fn largest(&mut self, room: u64, bytes: SettingBytes) -> ModelResult<Option<LargestSetting>> {
         let needed = |all: &mut Self, place| all.at(place).map(bytes);
-        self.largest_by(room, bytes, needed)
+        self.largest_by((0, room), bytes, needed)
     }
 
-    /// The largest that runs, also where PyTorch must free its cache on the way.
+    /// The largest that runs, also where PyTorch must free its cache on the way; `from` a place that does.
     fn largest_that_runs(
         &mut self,
-        room: u64,
-        bytes: fn(&Terms) -> u64,
-    ) -> ModelResult<Option<u64>> {
-        self.largest_by(room, bytes, |all, place| all.needed(place, room, bytes))
+        (from, room): (u64, u64),
+        bytes: SettingBytes,
+    ) -> ModelResult<Option<LargestSetting>> {
+        self.largest_by((from, room), bytes, |all, place| all.needed(place, room, bytes))
     }
 
     fn largest_by(
         &mut self,
-        room: u64,
-        bytes: fn(&Terms) -> u64,
+        (from, room): (u64, u64),
+        bytes: SettingBytes,
         mut needed: impl FnMut(&mut Self, u64) -> ModelResult<u64>,
-    ) -> ModelResult<Option<u64>> {
-        let found = largest_fitting(self.row.count, room, |place| needed(self, place))?;
-        let Some(found) = found else { return Ok(None) };
+    ) -> ModelResult<Option<LargestSetting>> {
+        let count = self.row.count.saturating_sub(from);
+        let found = largest_fitting(count, room, |more| needed(self, from + more))?;
+        let Some(found) = found.map(|more| from + more) else { return Ok(None) };
         let end = self.end_beyond(found, room, bytes)?;
         for place in (found + 1..=end).rev().take(LOOKS) {
             if needed(self, place)? <= room {
-                return Ok(Some(place));
+                let gap = (place > found + 1).then_some(found + 1);
+                return Ok(Some(LargestSetting { place, gap }));
             }
         }
-        Ok(Some(found))
+        Ok(Some(LargestSetting { place: found, gap: None }))
     }
 
     /// What PyTorch holds does not always grow with the setting: a request that just misses a free piece
     /// costs a segment more, and for a larger setting it may fit again. So what fits may go on after
     /// one that does not: up to this place, if as much is held for what is allocated as for the setting found.
-    fn end_beyond(&mut self, found: u64, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<u64> {
+    fn end_beyond(&mut self, found: u64, room: u64, bytes: SettingBytes) -> ModelResult<u64> {
         let Some((reserved, allocated)) =
             self.at(found)?.held.as_ref().map(|held| (held.reserved, held.allocated))
         else {
@@ -114,31 +132,14 @@ impl SettingEstimates<'_> {
     }
 
     /// What a setting needs: no more than the room where PyTorch gets by with that.
-    fn needed(&mut self, place: u64, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<u64> {
+    fn needed(&mut self, place: u64, room: u64, bytes: SettingBytes) -> ModelResult<u64> {
         let whole = bytes(self.at(place)?);
         let runs = whole > room && self.runs_within(place, room, bytes)?;
         Ok(if runs { room } else { whole })
     }
 
-    /// The smallest of the settings that were looked at that does not fit though this one does.
-    fn gap_below(
-        &mut self,
-        place: u64,
-        room: u64,
-        bytes: fn(&Terms) -> u64,
-    ) -> ModelResult<Option<u64>> {
-        let mut smaller: Vec<u64> = self.known.keys().copied().filter(|at| *at < place).collect();
-        smaller.sort_unstable();
-        for at in smaller {
-            if self.needed(at, room, bytes)? > room {
-                return Ok(Some(at));
-            }
-        }
-        Ok(None)
-    }
-
     /// Whether PyTorch gets by with less than it would hold; `bytes` is how much it may be.
-    fn runs_within(&self, place: u64, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<bool> {
+    fn runs_within(&mut self, place: u64, room: u64, bytes: SettingBytes) -> ModelResult<bool> {
         let Some((terms, held)) =
             self.known.get(&place).and_then(|terms| Some((terms, terms.held.as_ref()?)))
         else {
@@ -149,11 +150,25 @@ impl SettingEstimates<'_> {
         if held.allocated > room {
             return Ok(false);
         }
-        let flags = self.row.flags(self.base, place);
-        let mut request = flags.request();
+        if let Some(met) = self.met.get(&(place, room)) {
+            return Ok(*met);
+        }
+        let mut request = self.row.flags(self.base, place).request();
         request.allocator_room = Some(room);
         let within = estimate(self.model, &request)?;
-        Ok(within.held.is_some_and(|held| held.met == Some(true)))
+        let met = within.held.is_some_and(|held| held.met == Some(true));
+        self.met.insert((place, room), met);
+        Ok(met)
+    }
+
+    /// What is to be said of a smaller setting that does not fit.
+    fn gap_note(&mut self, name: &str, gap: u64) -> ModelResult<String> {
+        let taken = Bytes(self.at(gap)?.range.high_bytes);
+        let value = self.row.value(gap);
+        Ok(format!(
+            "not every smaller {name} fits: PyTorch's allocator holds more for some, such as {value}, which may \
+             take {taken}"
+        ))
     }
 }
 
@@ -167,16 +182,18 @@ impl FormulaRequest<'_> {
         }
         let row = SettingRow::of(self.vary, self.step, engine, &first)?;
         let (reserve, reserve_reason) = self.reserve(&first, engine);
-        let known = HashMap::new();
-        let mut all = SettingEstimates { model: self.model, base: &base, row: &row, known };
+        let mut all = SettingEstimates::of(self.model, &base, &row);
         let room = self.limit.get().saturating_sub(reserve.get());
         let failed = || "cannot estimate it";
         let upper_end = |terms: &Terms| terms.range.high_bytes;
-        let largest = all.largest_that_runs(room, upper_end).or_bad_input(failed)?;
-        let likely = all.largest_that_runs(room, |terms| terms.total_bytes).or_bad_input(failed)?;
+        let largest = all.largest_that_runs((0, room), upper_end).or_bad_input(failed)?;
+        // What fits by its upper end does so by the estimate.
+        let from = largest.map_or(0, |found| found.place);
+        let likely = all.largest_that_runs((from, room), |terms| terms.total_bytes);
+        let likely = likely.or_bad_input(failed)?;
         let cached = all.largest(room, upper_end).or_bad_input(failed)?;
         let name = &self.vary.name;
-        let Some(place) = largest else {
+        let Some(LargestSetting { place, gap }) = largest else {
             let why = if row.count == 0 {
                 format!("there is no {name} to choose: the file has fewer bits than any")
             } else {
@@ -186,15 +203,8 @@ impl FormulaRequest<'_> {
             let none = self.without_answer(why, notes);
             return Ok(FitAnswer { reserve_bytes: reserve.get(), reserve_reason, ..none });
         };
-        let gap = all.gap_below(place, room, upper_end).or_bad_input(failed)?;
-        if let Some(gap) = gap {
-            let taken = Bytes(all.at(gap).or_bad_input(failed)?.range.high_bytes);
-            notes.push(format!(
-                "not every smaller {name} fits: PyTorch's allocator holds more for some, such as {}, which may \
-                 take {taken}",
-                row.value(gap)
-            ));
-        }
+        let gap = gap.map(|gap| all.gap_note(name, gap)).transpose();
+        notes.extend(gap.or_bad_input(failed)?);
         let terms = all.at(place).or_bad_input(failed)?;
         let flags = row.flags(&base, place);
         let paste =
@@ -217,8 +227,8 @@ impl FormulaRequest<'_> {
                 high_bytes: terms.range.high_bytes,
                 checked: terms.range.checked,
                 basis: terms.range.basis.clone(),
-                likely_largest: likely.map(|place| row.value(place)),
-                cached_largest: cached.map(|place| row.value(place)),
+                likely_largest: likely.map(|found| row.value(found.place)),
+                cached_largest: cached.map(|found| row.value(found.place)),
             }),
             ..self.without_answer(String::new(), notes)
         })
