@@ -46,16 +46,21 @@ def table(kind):
     head += ["MemTracker", "`accelerate` (4 × weights)", "DeepSpeed (ZeRO-2, 1 GPU)"] if kind == "train" else []
     print("| " + " | ".join(head) + " |\n| --- | --- |" + " ---: |" * (len(head) - 2))
     errors = {"device": [], "allocated": [], "reserved": []}
-    above = 0
+    above = refused = 0
     for name, row in rows.items():
         if row["kind"] != kind or name not in measured or name not in predicted:
             continue
         real, guess = measured[name], predicted[name]
         cells = [name, what(row)]
         for key, other in (("device", "total"), ("allocated", "allocated"), ("reserved", "reserved")):
-            cells += [f"{real[key] / MIB:,.0f}", f"{guess[other] / MIB:,.0f}", off(guess[other], real[key])]
-            errors[key].append(abs(guess[other] / real[key] - 1) * 100)
-        above += real["device"] > guess["high"]
+            cells.append(f"{real[key] / MIB:,.0f}")
+            if "total" in guess:
+                cells += [f"{guess[other] / MIB:,.0f}", off(guess[other], real[key])]
+                errors[key].append(abs(guess[other] / real[key] - 1) * 100)
+            else:
+                cells += ["refused", "–"]
+        refused += "total" not in guess
+        above += "total" in guess and real["device"] > guess["high"]
         if kind == "train":
             seen = tracker.get(name)
             cells.append(f"{seen['allocated'] / MIB:,.0f} ({off(seen['allocated'], real['allocated'])})" if seen else "–")
@@ -69,7 +74,7 @@ def table(kind):
             within = sum(value <= 5 for value in values)
             print(f"- {key}: median {statistics.median(values):.2f} %, largest {max(values):.1f} %, "
                   f"{within} of {len(values)} within 5 %")
-    print(f"- above the upper end: {above} of {len(errors['device'])}\n")
+    print(f"- above the upper end: {above} of {len(errors['device'])}" + (f"; refused: {refused}" if refused else "") + "\n")
 
 
 for kind, title in (("infer", "## Inference"), ("train", "## Training")):

@@ -430,7 +430,9 @@ fn training_is_estimated_term_by_term() -> Result {
     let lora = at("--lora 4 --base-dtype nf4 --checkpointing --grad-accumulation 2")?;
     assert!(number(&lora, "gradient_bytes") < 2_000_000);
     let many = at("--gpus 4 --shard fsdp2")?;
-    assert!(number(&many, "optimizer_bytes") <= 1_000_000 && many["checked"] == false);
+    assert!(number(&many, "optimizer_bytes") <= 1_000_000 && many["checked"] == true);
+    assert!(many["basis"].to_string().contains("fake process group"), "{many}");
+    assert_eq!(at("--gpus 4 --shard ddp")?["checked"], false);
     let page = run(&words(path, "--engine pytorch --train --batch 2 --context 128"))?;
     assert!(text(&page.stdout).contains("gradients"), "{}", text(&page.stdout));
     for (flags, word) in [

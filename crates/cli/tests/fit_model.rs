@@ -144,6 +144,64 @@ fn pytorch_gets_lines_of_python() -> Result {
     Ok(())
 }
 
+/// Qwen 2.5 0.5B in 16 bits: its configuration, and a file of weights that is a header and a hole.
+fn qwen2(folder: &Path) -> Result<PathBuf> {
+    let config = r#"{"model_type":"qwen2","hidden_size":896,"intermediate_size":4864,
+        "num_hidden_layers":24,"num_attention_heads":14,"num_key_value_heads":2,"vocab_size":151936,
+        "max_position_embeddings":131072,"tie_word_embeddings":true,"dtype":"bfloat16"}"#;
+    fs::write(folder.join("config.json"), config)?;
+    let square = 896 * 896;
+    let layer = [
+        square,
+        896,
+        128 * 896,
+        128,
+        128 * 896,
+        128,
+        square,
+        4864 * 896,
+        4864 * 896,
+        4864 * 896,
+        896,
+        896,
+    ];
+    let layers = std::iter::repeat_n(layer, 24).flatten();
+    let mut header = serde_json::Map::new();
+    let mut end = 0_u64;
+    for (n, count) in [151_936 * 896].into_iter().chain(layers).chain([896]).enumerate() {
+        let next = end + count * 2;
+        let tensor =
+            serde_json::json!({"dtype": "BF16", "shape": [count], "data_offsets": [end, next]});
+        header.insert(format!("t{n:03}"), tensor);
+        end = next;
+    }
+    let header = Value::Object(header).to_string();
+    let path = folder.join("model.safetensors");
+    fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat())?;
+    fs::OpenOptions::new().write(true).open(&path)?.set_len(8 + header.len() as u64 + end)?;
+    Ok(folder.to_path_buf())
+}
+
+/// On an H200 80,896 tokens ran within 6 GiB and 81,408 did not. In between PyTorch's allocator holds more
+/// for some lengths than for longer ones.
+#[test]
+fn what_fits_is_found_beyond_what_does_not() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = qwen2(folder.path())?;
+    let answer = fit(
+        &path,
+        "--engine pytorch --limit 6GiB --vary context=512..131072 --step 512 --batch 1",
+        0,
+    )?;
+    let engine = "--engine pytorch --device cuda:0 --batch 1 --context";
+    check(&answer, |n| upper(&path, &format!("{engine} {n}")))?;
+    assert_eq!((&answer["largest"], &answer["smallest_failed"]), (&80_896.into(), &81_408.into()));
+    let notes = answer["notes"].to_string();
+    assert!(notes.contains("not every smaller context fits"), "{notes}");
+    assert!(upper(&path, &format!("{engine} 75776"))? > 6 << 30, "one of those");
+    Ok(())
+}
+
 #[test]
 fn training_is_fitted_too() -> Result {
     let folder = tempfile::tempdir()?;

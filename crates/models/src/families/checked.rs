@@ -16,6 +16,8 @@ pub(crate) enum CheckedJob {
     Adapt,
     /// The same, and its weights are in 8 bits.
     AdaptInt8,
+    /// One of several GPUs trains it; in place of a family there is the kind of sharing.
+    Share,
 }
 
 impl CheckedJob {
@@ -25,6 +27,7 @@ impl CheckedJob {
             CheckedJob::Train => "train",
             CheckedJob::Adapt => "adapt",
             CheckedJob::AdaptInt8 => "adapt-int8",
+            CheckedJob::Share => "share",
         }
     }
 }
@@ -68,8 +71,8 @@ mod tests {
     fn every_line_is_read_and_none_is_wider_than_promised() {
         for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
             let words: Vec<&str> = line.split('\t').collect();
-            use CheckedJob::{Adapt, AdaptInt8, Run, Train};
-            let job = [Run, Train, Adapt, AdaptInt8]
+            use CheckedJob::{Adapt, AdaptInt8, Run, Share, Train};
+            let job = [Run, Train, Adapt, AdaptInt8, Share]
                 .into_iter()
                 .find(|job| job.word() == words[0])
                 .expect("a job");

@@ -8,6 +8,11 @@ use crate::families::checked::{self, CheckedJob, CheckedSpread};
 const LOGGED: [&str; 8] =
     ["llama", "qwen2", "qwen3", "qwen3moe", "gemma", "gptneox", "mistral", "phi2"];
 
+/// What the buffers of NCCL may take.
+const NCCL: u64 = 1 << 30;
+/// The most GPUs whose shares were measured.
+const MOST_GPUS: u64 = 8;
+
 /// The range of a total.
 pub(super) fn of(terms: &Terms, request: &EstimateRequest) -> EstimateRange {
     let total = terms.total_bytes;
@@ -42,11 +47,6 @@ pub(super) fn of(terms: &Terms, request: &EstimateRequest) -> EstimateRange {
 
 /// Training: by what of the model is trained.
 fn trained(total: u64, family: Option<&str>, train: TrainingRequest) -> EstimateRange {
-    if train.gpus > 1 {
-        let basis = "the share of one of several GPUs was counted with PyTorch's fake process group and not \
-                     measured on GPUs; the upper end has 1 GiB for NCCL";
-        return EstimateRange::unchecked(total, basis).with_more(1 << 30);
-    }
     let job = match (train.lora, train.base_dtype) {
         (None, _) => CheckedJob::Train,
         (Some(_), Some(BaseDtype::Int8)) => CheckedJob::AdaptInt8,
@@ -54,7 +54,50 @@ fn trained(total: u64, family: Option<&str>, train: TrainingRequest) -> Estimate
     };
     let mut words = vec![train.optimizer.name(), train.precision.name()];
     words.extend(train.checkpointing.then_some("checkpointing"));
-    eager(total, family, job, &words)
+    let alone = eager(total, family, job, &words);
+    if train.gpus < 2 {
+        return alone;
+    }
+    let spread = family.and_then(|name| checked::spread(job, name));
+    shared(total, train, &words, spread.filter(|_| alone.checked)).with_more(NCCL)
+}
+
+/// One of several GPUs: as far off as estimates of its family on one GPU and of this kind of sharing were,
+/// both together.
+fn shared(
+    total: u64,
+    train: TrainingRequest,
+    words: &[&str],
+    alone: Option<CheckedSpread>,
+) -> EstimateRange {
+    let nccl = "the upper end has 1 GiB for NCCL, which was not measured";
+    let share = checked::spread(CheckedJob::Share, train.shard.name());
+    let share = share.filter(|share| {
+        train.lora.is_none()
+            && train.gpus <= MOST_GPUS
+            && words.iter().all(|word| share.tried(word))
+    });
+    match (alone, share) {
+        (Some(alone), Some(share))
+            if (alone.below + share.below).max(alone.above + share.above)
+                <= EstimateRange::CHECKED =>
+        {
+            let basis = format!(
+                "{} estimates of such training on one GPU, and {} of what one of 2 to {MOST_GPUS} GPUs holds with \
+                 {}, on an H200 with PyTorch's fake process group; {nccl}",
+                alone.rows, share.rows, train.shard
+            );
+            let reach = (alone.below + share.below, alone.above + share.above);
+            EstimateRange::checked_between(total, reach, basis)
+        }
+        _ => EstimateRange::unchecked(
+            total,
+            format!(
+                "estimates of such a share were more than 5 % off PyTorch's fake process group on an H200, \
+                 or were not checked; {nccl}"
+            ),
+        ),
+    }
 }
 
 /// A language model in PyTorch: as far off as estimates of its family were, if some of them had
@@ -69,7 +112,7 @@ fn eager(total: u64, family: Option<&str>, job: CheckedJob, words: &[&str]) -> E
         Some(CheckedSpread { rows, below, above, .. }) => {
             let what = match job {
                 CheckedJob::Run => "running",
-                CheckedJob::Train => "training",
+                CheckedJob::Train | CheckedJob::Share => "training",
                 CheckedJob::Adapt | CheckedJob::AdaptInt8 => "training adapters of",
             };
             let basis = format!(
@@ -105,5 +148,32 @@ fn graph(total: u64, runner: Option<Runner>, gpu: bool) -> EstimateRange {
             EstimateRange::checked(total, widest, basis)
         }
         _ => EstimateRange::unchecked(total, "no graph was measured with this engine there"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::terms::TrainingShard;
+
+    #[test]
+    fn a_share_counts_as_checked_where_an_h200_held_what_was_estimated() {
+        let of = |shard, gpus, lora| {
+            let train = TrainingRequest { shard, gpus, lora, ..TrainingRequest::default() };
+            trained(1 << 40, Some("llama"), train)
+        };
+        let alone = of(TrainingShard::Ddp, 1, None);
+        let split = of(TrainingShard::Fsdp2, 8, None);
+        assert!(alone.checked && split.checked && split.basis.contains("fake process group"));
+        assert!(split.low_bytes < alone.low_bytes && split.high_bytes > alone.high_bytes + NCCL);
+        assert!(of(TrainingShard::Zero1, 4, None).checked);
+        // A row was 6 % low; more GPUs and adapters were not measured.
+        for other in [
+            of(TrainingShard::Ddp, 4, None),
+            of(TrainingShard::Fsdp2, 16, None),
+            of(TrainingShard::Fsdp2, 8, Some(16)),
+        ] {
+            assert!(!other.checked && other.basis.contains("NCCL"), "{other:?}");
+        }
     }
 }

@@ -21,6 +21,11 @@ use crate::outcome::OrBadInput;
 /// is, PyTorch's on an H200.
 const CONTEXT: Bytes = Bytes::mib(700);
 
+/// How far beyond the largest that was found others are considered: one part of this many of it.
+const FARTHEST: u64 = 4;
+/// How many of those are looked at, the largest first.
+const LOOKS: usize = 8;
+
 /// A model whose largest setting is to be found.
 #[derive(Debug)]
 pub(super) struct FormulaRequest<'a> {
@@ -32,15 +37,31 @@ pub(super) struct FormulaRequest<'a> {
     pub(super) reserve: Bytes,
 }
 
+/// What of an estimate is to fit.
+type SettingBytes = fn(&Terms) -> u64;
+
+/// The largest that was found, and a smaller one that does not fit, where there is one.
+#[derive(Debug, Clone, Copy)]
+struct LargestSetting {
+    place: u64,
+    gap: Option<u64>,
+}
+
 /// The estimates that were made, by the place of their setting.
 struct SettingEstimates<'a> {
     model: &'a Path,
     base: &'a ModelFlags,
     row: &'a SettingRow,
     known: HashMap<u64, Terms>,
+    /// Whether settings got by with so much, by their place and that.
+    met: HashMap<(u64, u64), bool>,
 }
 
-impl SettingEstimates<'_> {
+impl<'a> SettingEstimates<'a> {
+    fn of(model: &'a Path, base: &'a ModelFlags, row: &'a SettingRow) -> SettingEstimates<'a> {
+        SettingEstimates { model, base, row, known: HashMap::new(), met: HashMap::new() }
+    }
+
     fn at(&mut self, place: u64) -> ModelResult<&Terms> {
         if !self.known.contains_key(&place) {
             let terms = self.row.flags(self.base, place).terms(self.model)?;
@@ -52,45 +73,102 @@ impl SettingEstimates<'_> {
         })
     }
 
-    fn largest(&mut self, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<Option<u64>> {
-        largest_fitting(self.row.count, room, |place| self.at(place).map(bytes))
+    /// The largest for which PyTorch need not free its cache.
+    fn largest(&mut self, room: u64, bytes: SettingBytes) -> ModelResult<Option<LargestSetting>> {
+        let needed = |all: &mut Self, place| all.at(place).map(bytes);
+        self.largest_by((0, room), bytes, needed)
     }
 
-    /// The largest that runs, also where PyTorch must free its cache on the way.
+    /// The largest that runs, also where PyTorch must free its cache on the way; `from` a place that does.
     fn largest_that_runs(
         &mut self,
-        room: u64,
-        bytes: fn(&Terms) -> u64,
-    ) -> ModelResult<Option<u64>> {
-        largest_fitting(self.row.count, room, |place| {
-            let whole = bytes(self.at(place)?);
-            if whole <= room {
-                return Ok(whole);
+        (from, room): (u64, u64),
+        bytes: SettingBytes,
+    ) -> ModelResult<Option<LargestSetting>> {
+        self.largest_by((from, room), bytes, |all, place| all.needed(place, room, bytes))
+    }
+
+    fn largest_by(
+        &mut self,
+        (from, room): (u64, u64),
+        bytes: SettingBytes,
+        mut needed: impl FnMut(&mut Self, u64) -> ModelResult<u64>,
+    ) -> ModelResult<Option<LargestSetting>> {
+        let count = self.row.count.saturating_sub(from);
+        let found = largest_fitting(count, room, |more| needed(self, from + more))?;
+        let Some(found) = found.map(|more| from + more) else { return Ok(None) };
+        let end = self.end_beyond(found, room, bytes)?;
+        for place in (found + 1..=end).rev().take(LOOKS) {
+            if needed(self, place)? <= room {
+                let gap = (place > found + 1).then_some(found + 1);
+                return Ok(Some(LargestSetting { place, gap }));
             }
-            let runs = self.runs_within(place, room, bytes)?;
-            Ok(if runs { room } else { whole })
-        })
+        }
+        Ok(Some(LargestSetting { place: found, gap: None }))
+    }
+
+    /// What PyTorch holds does not always grow with the setting: a request that just misses a free piece
+    /// costs a segment more, and for a larger setting it may fit again. So what fits may go on after
+    /// one that does not: up to this place, if as much is held for what is allocated as for the setting found.
+    fn end_beyond(&mut self, found: u64, room: u64, bytes: SettingBytes) -> ModelResult<u64> {
+        let Some((reserved, allocated)) =
+            self.at(found)?.held.as_ref().map(|held| (held.reserved, held.allocated))
+        else {
+            return Ok(found);
+        };
+        let would_need = |terms: &Terms| {
+            let Some(held) = &terms.held else { return u64::MAX };
+            let same = scaled(held.allocated, reserved, allocated);
+            let total = terms.total_bytes.saturating_sub(held.reserved).saturating_add(same);
+            scaled(bytes(terms), total, terms.total_bytes)
+        };
+        let most = self.row.count - 1;
+        if found == most || would_need(self.at(found + 1)?) > room {
+            return Ok(found);
+        }
+        let places = (found / FARTHEST).clamp(1, most - found) + 1;
+        let end = largest_fitting(places, room, |more| self.at(found + more).map(would_need))?;
+        Ok(found + end.unwrap_or(0))
+    }
+
+    /// What a setting needs: no more than the room where PyTorch gets by with that.
+    fn needed(&mut self, place: u64, room: u64, bytes: SettingBytes) -> ModelResult<u64> {
+        let whole = bytes(self.at(place)?);
+        let runs = whole > room && self.runs_within(place, room, bytes)?;
+        Ok(if runs { room } else { whole })
     }
 
     /// Whether PyTorch gets by with less than it would hold; `bytes` is how much it may be.
-    fn runs_within(&self, place: u64, room: u64, bytes: fn(&Terms) -> u64) -> ModelResult<bool> {
+    fn runs_within(&mut self, place: u64, room: u64, bytes: SettingBytes) -> ModelResult<bool> {
         let Some((terms, held)) =
             self.known.get(&place).and_then(|terms| Some((terms, terms.held.as_ref()?)))
         else {
             return Ok(false);
         };
-        let share = u128::from(room) * u128::from(terms.total_bytes);
-        let share = share / u128::from(bytes(terms).max(1));
         let besides = terms.total_bytes.saturating_sub(held.reserved);
-        let room = u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(besides);
+        let room = scaled(room, terms.total_bytes, bytes(terms)).saturating_sub(besides);
         if held.allocated > room {
             return Ok(false);
         }
-        let flags = self.row.flags(self.base, place);
-        let mut request = flags.request();
+        if let Some(met) = self.met.get(&(place, room)) {
+            return Ok(*met);
+        }
+        let mut request = self.row.flags(self.base, place).request();
         request.allocator_room = Some(room);
         let within = estimate(self.model, &request)?;
-        Ok(within.held.is_some_and(|held| held.met == Some(true)))
+        let met = within.held.is_some_and(|held| held.met == Some(true));
+        self.met.insert((place, room), met);
+        Ok(met)
+    }
+
+    /// What is to be said of a smaller setting that does not fit.
+    fn gap_note(&mut self, name: &str, gap: u64) -> ModelResult<String> {
+        let taken = Bytes(self.at(gap)?.range.high_bytes);
+        let value = self.row.value(gap);
+        Ok(format!(
+            "not every smaller {name} fits: PyTorch's allocator holds more for some, such as {value}, which may \
+             take {taken}"
+        ))
     }
 }
 
@@ -104,16 +182,18 @@ impl FormulaRequest<'_> {
         }
         let row = SettingRow::of(self.vary, self.step, engine, &first)?;
         let (reserve, reserve_reason) = self.reserve(&first, engine);
-        let known = HashMap::new();
-        let mut all = SettingEstimates { model: self.model, base: &base, row: &row, known };
+        let mut all = SettingEstimates::of(self.model, &base, &row);
         let room = self.limit.get().saturating_sub(reserve.get());
         let failed = || "cannot estimate it";
         let upper_end = |terms: &Terms| terms.range.high_bytes;
-        let largest = all.largest_that_runs(room, upper_end).or_bad_input(failed)?;
-        let likely = all.largest_that_runs(room, |terms| terms.total_bytes).or_bad_input(failed)?;
+        let largest = all.largest_that_runs((0, room), upper_end).or_bad_input(failed)?;
+        // What fits by its upper end does so by the estimate.
+        let from = largest.map_or(0, |found| found.place);
+        let likely = all.largest_that_runs((from, room), |terms| terms.total_bytes);
+        let likely = likely.or_bad_input(failed)?;
         let cached = all.largest(room, upper_end).or_bad_input(failed)?;
         let name = &self.vary.name;
-        let Some(place) = largest else {
+        let Some(LargestSetting { place, gap }) = largest else {
             let why = if row.count == 0 {
                 format!("there is no {name} to choose: the file has fewer bits than any")
             } else {
@@ -123,6 +203,8 @@ impl FormulaRequest<'_> {
             let none = self.without_answer(why, notes);
             return Ok(FitAnswer { reserve_bytes: reserve.get(), reserve_reason, ..none });
         };
+        let gap = gap.map(|gap| all.gap_note(name, gap)).transpose();
+        notes.extend(gap.or_bad_input(failed)?);
         let terms = all.at(place).or_bad_input(failed)?;
         let flags = row.flags(&base, place);
         let paste =
@@ -145,8 +227,8 @@ impl FormulaRequest<'_> {
                 high_bytes: terms.range.high_bytes,
                 checked: terms.range.checked,
                 basis: terms.range.basis.clone(),
-                likely_largest: likely.map(|place| row.value(place)),
-                cached_largest: cached.map(|place| row.value(place)),
+                likely_largest: likely.map(|found| row.value(found.place)),
+                cached_largest: cached.map(|found| row.value(found.place)),
             }),
             ..self.without_answer(String::new(), notes)
         })
@@ -204,6 +286,12 @@ impl FormulaRequest<'_> {
             proof: None,
         }
     }
+}
+
+/// A number times one over another.
+fn scaled(number: u64, times: u64, over: u64) -> u64 {
+    let product = u128::from(number) * u128::from(times) / u128::from(over.max(1));
+    u64::try_from(product).unwrap_or(u64::MAX)
 }
 
 /// Why nothing can be said of a model, where only its weights are known.

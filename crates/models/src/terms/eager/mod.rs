@@ -16,6 +16,7 @@ mod inner;
 mod job;
 mod operators;
 mod ops;
+mod shares;
 mod tape;
 #[cfg(test)]
 mod tests;

@@ -1,16 +1,16 @@
 //! Training steps: forward pass, loss, backward pass, optimizer.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::decoder::{EagerDecoder, EagerPass};
 use super::job::{EagerBase, EagerJob};
 use super::ops::{EagerMatrix, NF4_BLOCK, Saved, column_sums};
+use super::shares::{DdpBuckets, stepped};
 use super::tape::{
     BACKWARD_PRODUCTS, EagerMemory, EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient,
 };
-use super::{ADAPTERS, LAYER_WEIGHTS, TorchMemory};
+use super::{ADAPTERS, TorchMemory};
 use crate::terms::training::{Optimizer, TrainingShard};
 
 /// Steps after which nothing new is reserved.
@@ -19,9 +19,6 @@ const STEPS: usize = 3;
 const SCALES: u64 = 256;
 /// Weights with fewer numbers keep their states in 32 bits.
 const SMALL_STATE: u64 = 4096;
-/// What DDP puts into a bucket.
-const BUCKET: u64 = 25 << 20;
-
 /// How a decoder is trained.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EagerTraining {
@@ -45,10 +42,10 @@ pub(crate) struct TrainedMemory {
 /// A weight: its numbers, the bytes that it takes, and those of a number of its gradient; 0 where
 /// it has none.
 #[derive(Debug, Clone, Copy)]
-struct TrainedWeight {
-    count: u64,
-    bytes: u64,
-    width: u64,
+pub(super) struct TrainedWeight {
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+    pub(super) width: u64,
 }
 
 impl EagerDecoder<'_> {
@@ -68,20 +65,19 @@ impl EagerDecoder<'_> {
             tape.settle(weight.bytes);
         }
         let sharded = if how.shard == TrainingShard::Fsdp2 { how.gpus.max(1) } else { 1 };
-        tape.share_gradients(sharded, LAYER_WEIGHTS);
-        let _buckets: Vec<_> = buckets(&weights, how).map(|bytes| tape.take(bytes)).collect();
-        let gathered = self.gathered(&weights, how);
+        tape.share(sharded, self.gathered(&weights, how));
+        let mut buckets = DdpBuckets::new(&tape, &weights, how);
         let stepped = stepped(&weights, how);
         let mut states = Vec::new();
         for _ in 0..STEPS {
             for _ in 0..how.accumulation.min(3) {
                 let ids = tape.tensor(self.batch.saturating_mul(self.tokens), 8);
-                let loss = self.loss(&mut tape, &gathered);
+                buckets.before_pass(&tape);
+                let loss = self.loss(&mut tape);
+                tape.turn_back();
                 tape.backward(&loss);
                 drop((loss, ids));
-                tape.exchange(&gathered.after);
-                tape.split_rest();
-                tape.exchange(&[]);
+                tape.hand_out_rest();
             }
             optimize(&tape, (&stepped, self.shape.hidden), how, &mut states);
             tape.zero();
@@ -148,7 +144,7 @@ impl EagerDecoder<'_> {
     }
 
     /// The matrices that adapters are for, by number, by a pass over one token.
-    fn matrices(&self) -> BTreeMap<usize, (u64, u64)> {
+    pub(super) fn matrices(&self) -> BTreeMap<usize, (u64, u64)> {
         let job = EagerJob { adapters: None, training: false, amp: false, ..self.job };
         let one = EagerDecoder { job, batch: 1, tokens: 1, ..self.clone() };
         let mut tape = EagerTape::default();
@@ -163,9 +159,9 @@ impl EagerDecoder<'_> {
     }
 
     /// A forward pass and its loss.
-    fn loss<'s>(&'s self, tape: &mut EagerTape<'s>, gathered: &GatheredWeights) -> EagerTensor {
+    fn loss<'s>(&'s self, tape: &mut EagerTape<'s>) -> EagerTensor {
         tape.records = true;
-        tape.exchange(&gathered.forward);
+        tape.gather_ends();
         let pass = EagerPass { count: self.tokens, tokens: self.tokens };
         let vocab = self.shape.vocab;
         let (embedded, mut held) = self.embedding(tape, pass);
@@ -183,10 +179,11 @@ impl EagerDecoder<'_> {
             embedded
         };
         let mut x = tape.dropout(&embedded, self.style.dropout);
-        x = tape.exchange_before(x, &gathered.embedding);
         let mut last = None;
         for layer in 0..self.caches.len() {
             let shared = shared.clone();
+            tape.gather(layer);
+            x = tape.goes_into(x, layer);
             if self.job.checkpointing {
                 let one = move |tape: &mut EagerTape<'s>, x: EagerTensor| {
                     self.layer(tape, (layer, pass), &x, &shared, &mut None).0
@@ -195,11 +192,11 @@ impl EagerDecoder<'_> {
             } else {
                 (x, last) = self.layer(tape, (layer, pass), &x, &shared, &mut None);
             }
+            tape.scatter(layer);
+            x = tape.made_by(x, layer);
         }
         drop(last);
         drop(embedded);
-        x = tape.exchange_before(x, &gathered.backward);
-        tape.exchange(&gathered.loss);
         let logits = self.logits(tape, x, narrow, held);
         let wide = tape.cast(&logits, 4);
         let likely = tape.unary(&wide, 4, Saved::Output);
@@ -250,93 +247,13 @@ impl EagerDecoder<'_> {
         logits
     }
 
-    /// What FSDP2 gathers of the other GPUs' shares, as PyTorch's fake process group showed it.
-    fn gathered(&self, weights: &[TrainedWeight], how: &EagerTraining) -> GatheredWeights {
-        if how.gpus < 2 || how.shard != TrainingShard::Fsdp2 {
-            return GatheredWeights::default();
-        }
-        let sum = |part: &dyn Fn(&TrainedWeight) -> u64| {
-            weights.iter().fold(0, |sum: u64, weight| sum.saturating_add(part(weight)))
-        };
-        let layers = (self.caches.len() as u64).max(1);
-        let table = self.shape.vocab.saturating_mul(self.narrow()).saturating_mul(self.width());
-        let ends = if self.shape.tied_embeddings { table } else { table.saturating_mul(2) };
-        let whole = sum(&|weight| weight.bytes.saturating_mul(how.gpus));
-        let layer = whole.saturating_sub(ends) / layers;
-        let of_ends = if self.job.trains() { ends } else { 0 };
-        let gradients = sum(&|weight| weight.count.saturating_mul(weight.width));
-        let of_layer = gradients.saturating_sub(of_ends) / layers;
-        GatheredWeights {
-            // The ends stay; a layer has its weights, and lies in what was received.
-            forward: vec![ends, layer, layer],
-            // What the last layer was received in stays until something else is.
-            loss: vec![ends, layer],
-            // A layer's weights, those of the next to come, its gradients, and those of the layer before
-            // on their way.
-            backward: vec![ends, layer, layer, of_layer, of_layer],
-            embedding: vec![ends, of_layer],
-            // A copy of the gradients of the ends on its way.
-            after: vec![of_ends],
-        }
-    }
-
     /// The width of the embedding.
-    fn narrow(&self) -> u64 {
+    pub(super) fn narrow(&self) -> u64 {
         match self.style.embedded_width {
             0 => self.shape.hidden,
             width => width,
         }
     }
-}
-
-/// The blocks that FSDP2 holds of weights and gradients that are not its own, at each time of a step;
-/// the gradients of the ends are on the tape.
-#[derive(Debug, Default)]
-struct GatheredWeights {
-    forward: Vec<u64>,
-    loss: Vec<u64>,
-    backward: Vec<u64>,
-    embedding: Vec<u64>,
-    after: Vec<u64>,
-}
-
-/// The buckets in which DDP holds gradients a second time: weights from the last to the first, until
-/// there are 25 MiB in one.
-fn buckets(weights: &[TrainedWeight], how: &EagerTraining) -> impl Iterator<Item = u64> {
-    let shared = how.gpus > 1 && how.shard != TrainingShard::Fsdp2;
-    let mut buckets = Vec::new();
-    let mut bucket = 0_u64;
-    for weight in weights.iter().rev().filter(|weight| shared && weight.width > 0) {
-        bucket = bucket.saturating_add(weight.count.saturating_mul(weight.width));
-        if bucket >= BUCKET {
-            buckets.push(std::mem::take(&mut bucket));
-        }
-    }
-    buckets.push(bucket);
-    buckets.into_iter().filter(|bytes| *bytes > 0)
-}
-
-/// The weights whose states one GPU holds: all, or what ZeRO-1 gives to the one with the most. It
-/// gives the largest first, each to the GPU that has the least.
-fn stepped<'a>(weights: &'a [TrainedWeight], how: &EagerTraining) -> Vec<&'a TrainedWeight> {
-    let mut trained: Vec<_> = weights.iter().filter(|weight| weight.width > 0).collect();
-    if how.shard != TrainingShard::Zero1 {
-        return trained;
-    }
-    trained.sort_by_key(|weight| Reverse(weight.count));
-    // More GPUs than weights get nothing.
-    let gpus = how.gpus.clamp(1, trained.len().max(1) as u64);
-    let mut shares: BinaryHeap<_> = (0..gpus).map(|gpu| Reverse((0_u64, gpu))).collect();
-    let mut given = Vec::with_capacity(trained.len());
-    for weight in &trained {
-        if let Some(Reverse((count, gpu))) = shares.pop() {
-            given.push(gpu);
-            shares.push(Reverse((count.saturating_add(weight.count), gpu)));
-        }
-    }
-    let fullest = shares.into_iter().map(|Reverse(share)| share).max().map(|(_, gpu)| gpu);
-    let has = |gpu: &u64| Some(*gpu) == fullest;
-    trained.into_iter().zip(given).filter(|(_, gpu)| has(gpu)).map(|(weight, _)| weight).collect()
 }
 
 /// A step of the optimizer: states where there are none yet, and what it takes for a while.

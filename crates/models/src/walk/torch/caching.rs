@@ -4,7 +4,7 @@
 //! is large enough; else the driver is asked for a segment: 2 MiB for requests up to 1 MiB,
 //! 20 MiB for those below 10 MiB, else the request in steps of 2 MiB. What is left of a block is
 //! cut off, of large ones only where it is more than 1 MiB, and what is freed becomes one with
-//! its free neighbours. Segments stay until the program gives its cache back, or until the driver
+//! its free neighbours. Each stream has pools of its own. Segments stay until the program gives its cache back, or until the driver
 //! refuses a further one: then it gives back what is wholly free, and asks again. So it holds more
 //! than lives, and how much more depends on the order in which things come and go.
 
@@ -26,16 +26,19 @@ pub type CachedBlockId = (usize, u64);
 #[derive(Debug, Clone, Copy)]
 struct CachedBlock {
     size: u64,
-    small: bool,
+    /// Which stream it belongs to, and whether it is small: nothing else may take it.
+    pool: CachedPool,
     free: bool,
 }
+
+type CachedPool = (usize, bool);
 
 /// The allocator.
 #[derive(Debug, Clone, Default)]
 pub struct Caching {
     blocks: BTreeMap<CachedBlockId, CachedBlock>,
-    /// Free blocks by size, then place: the large and the small ones.
-    free: [BTreeSet<(u64, CachedBlockId)>; 2],
+    /// Free blocks by size, then place: of each stream the large and the small ones.
+    free: Vec<[BTreeSet<(u64, CachedBlockId)>; 2]>,
     segments: usize,
     reserved: u64,
     most_reserved: u64,
@@ -93,24 +96,29 @@ impl Caching {
 
     /// A block of this many bytes; none for nothing.
     pub fn take(&mut self, bytes: u64) -> Option<CachedBlockId> {
+        self.take_on(0, bytes)
+    }
+
+    /// The same for work on a stream of this number: blocks that another stream freed do not serve it.
+    pub fn take_on(&mut self, stream: usize, bytes: u64) -> Option<CachedBlockId> {
         if bytes == 0 {
             return None;
         }
         let size = bytes.checked_next_multiple_of(STEP)?;
         let small = size <= SMALL;
-        let found = self.free[usize::from(small)].range((size, (0, 0))..).next().copied();
-        let place = match found {
+        let pool = (stream, small);
+        let place = match self.free_in(pool).range((size, (0, 0))..).next().copied() {
             Some((_, place)) => place,
-            None => self.grow(size, small)?,
+            None => self.grow(size, pool)?,
         };
         let block = *self.blocks.get(&place)?;
-        self.free[usize::from(small)].remove(&(block.size, place));
+        self.free_in(pool).remove(&(block.size, place));
         let rest = block.size - size;
         let cut = if small { rest >= STEP } else { rest > SMALL };
         let taken = if cut { size } else { block.size };
-        self.blocks.insert(place, CachedBlock { size: taken, small, free: false });
+        self.blocks.insert(place, CachedBlock { size: taken, pool, free: false });
         if cut {
-            self.put((place.0, place.1 + size), CachedBlock { size: rest, small, free: true });
+            self.put((place.0, place.1 + size), CachedBlock { size: rest, pool, free: true });
         }
         self.allocated = self.allocated.saturating_add(taken);
         self.peak = self.peak.max(self.allocated);
@@ -141,7 +149,7 @@ impl Caching {
         let whole = |&(size, place): &(u64, CachedBlockId)| {
             place.1 == 0 && !self.blocks.contains_key(&(place.0, size))
         };
-        let gone: Vec<_> = self.free.iter().flatten().copied().filter(whole).collect();
+        let gone: Vec<_> = self.free.iter().flatten().flatten().copied().filter(whole).collect();
         for (size, place) in gone {
             self.lift_free(place);
             self.reserved = self.reserved.saturating_sub(size);
@@ -152,18 +160,25 @@ impl Caching {
     fn lift_free(&mut self, place: CachedBlockId) -> Option<CachedBlock> {
         let block = *self.blocks.get(&place).filter(|block| block.free)?;
         self.blocks.remove(&place);
-        self.free[usize::from(block.small)].remove(&(block.size, place));
+        self.free_in(block.pool).remove(&(block.size, place));
         Some(block)
     }
 
+    fn free_in(&mut self, (stream, small): CachedPool) -> &mut BTreeSet<(u64, CachedBlockId)> {
+        if self.free.len() <= stream {
+            self.free.resize_with(stream + 1, Default::default);
+        }
+        &mut self.free[stream][usize::from(small)]
+    }
+
     fn put(&mut self, place: CachedBlockId, block: CachedBlock) {
-        self.free[usize::from(block.small)].insert((block.size, place));
+        self.free_in(block.pool).insert((block.size, place));
         self.blocks.insert(place, block);
     }
 
-    fn grow(&mut self, size: u64, small: bool) -> Option<CachedBlockId> {
+    fn grow(&mut self, size: u64, pool: CachedPool) -> Option<CachedBlockId> {
         let segment = match size {
-            _ if small => SMALL_SEGMENT,
+            _ if pool.1 => SMALL_SEGMENT,
             ..SHARED => SHARED_SEGMENT,
             _ => size.checked_next_multiple_of(SEGMENT_STEP)?,
         };
@@ -181,7 +196,7 @@ impl Caching {
         // out addresses from the top down: the newest segment comes first.
         let place = (usize::MAX - self.segments, 0);
         self.segments += 1;
-        self.put(place, CachedBlock { size: segment, small, free: true });
+        self.put(place, CachedBlock { size: segment, pool, free: true });
         Some(place)
     }
 }
@@ -285,6 +300,18 @@ mod tests {
         torch.take(31 * MIB);
         assert_eq!(torch.met(), Some(false), "70 MiB live, and 32 more are asked for");
         assert_eq!(Caching::default().met(), None);
+    }
+
+    #[test]
+    fn what_one_stream_freed_does_not_serve_another() {
+        let mut torch = Caching::default();
+        let first = torch.take_on(1, 30 * MIB);
+        torch.free(first);
+        torch.take(30 * MIB);
+        assert_eq!(torch.reserved(), 60 * MIB);
+        assert_eq!(torch.take_on(1, 30 * MIB), first);
+        torch.take_on(2, 512);
+        assert_eq!((torch.reserved(), torch.allocated()), (62 * MIB, 60 * MIB + 512));
     }
 
     #[test]

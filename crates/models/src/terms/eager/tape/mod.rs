@@ -5,11 +5,16 @@
 //! making, a node's gradients are made before what it saved is let go, and a second gradient for
 //! the same tensor is added into a third.
 
+mod gathered;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use self::gathered::{FsdpExchange, Gathering};
 use super::super::super::walk::torch::{CUBLAS, CachedBlockId, Caching, TorchMemory};
+
+pub(super) use self::gathered::GatheredGroup;
 
 /// What cuBLAS works in for the thread that runs backward passes.
 pub(super) const BACKWARD_PRODUCTS: u64 = 32 << 20;
@@ -106,8 +111,8 @@ pub(super) struct EagerNode<'a> {
     pub(super) gradient: Option<EagerMemory>,
     /// Whether the gradient is seen through a view.
     pub(super) view: bool,
-    /// What collectives hold from here on in the backward pass, where that changes.
-    pub(super) exchanged: Option<Vec<u64>>,
+    /// What is exchanged with other GPUs in the backward pass, where that comes here.
+    pub(super) exchange: Option<FsdpExchange>,
 }
 
 /// The gradients of weights.
@@ -137,15 +142,9 @@ pub(super) struct EagerTape<'a> {
     pub(super) records: bool,
     /// What autocast keeps until the forward pass is over.
     pub(super) casts: Vec<EagerMemory>,
-    /// Of how many parts of a gradient one is kept, and the first weight whose gradient is split at once.
-    parts: u64,
-    split_from: usize,
-    /// Gradients of the weights before it, which are split when all are there.
-    unsplit: Vec<(usize, EagerMemory)>,
     /// Whether a backward pass has run a product.
     backward_product: bool,
-    /// What collectives hold: weights that were gathered, and what they copy from and to.
-    exchanged: Vec<EagerMemory>,
+    gathering: Gathering,
 }
 
 impl<'a> EagerTape<'a> {
@@ -157,10 +156,15 @@ impl<'a> EagerTape<'a> {
     }
 
     pub(super) fn take(&self, bytes: u64) -> EagerMemory {
+        self.take_on(0, bytes)
+    }
+
+    /// Memory of a stream: what it frees serves that stream alone.
+    fn take_on(&self, stream: usize, bytes: u64) -> EagerMemory {
         let mut heap = self.heap.borrow_mut();
         heap.live = heap.live.saturating_add(bytes);
         heap.most = heap.most.max(heap.live);
-        let place = heap.torch.take(bytes);
+        let place = heap.torch.take_on(stream, bytes);
         drop(heap);
         EagerMemory(Rc::new(EagerBlock { heap: Rc::clone(&self.heap), place, bytes }))
     }
@@ -235,27 +239,6 @@ impl<'a> EagerTape<'a> {
         out
     }
 
-    /// From here on collectives hold these blocks: those that they held before stay, up to the first
-    /// that is of another size.
-    pub(super) fn exchange(&mut self, blocks: &[u64]) {
-        let held = self.exchanged.iter().zip(blocks);
-        let same = held.take_while(|(held, bytes)| held.bytes() == **bytes).count();
-        self.exchanged.truncate(same);
-        for &bytes in &blocks[same..] {
-            self.exchanged.push(self.take(bytes));
-        }
-    }
-
-    /// The same in the backward pass, once it comes to this tensor; nothing where there are none.
-    pub(super) fn exchange_before(&mut self, tensor: EagerTensor, blocks: &[u64]) -> EagerTensor {
-        if blocks.is_empty() {
-            return tensor;
-        }
-        let inputs = tensor.node.map(|node| (node, Gradient::Same)).into_iter().collect();
-        let exchanged = Some(blocks.to_vec());
-        self.record(tensor, EagerNode { inputs, exchanged, ..EagerNode::default() })
-    }
-
     fn slot(&mut self, weight: usize) -> &mut WeightSlot {
         self.slots.entry(weight).or_default()
     }
@@ -282,8 +265,8 @@ impl<'a> EagerTape<'a> {
     }
 
     fn unwind_one(&mut self, node: EagerNode<'a>, gradient: EagerMemory) {
-        if let Some(blocks) = &node.exchanged {
-            self.exchange(blocks);
+        if let Some(exchange) = node.exchange {
+            self.exchange(exchange);
         }
         let working: Vec<_> = node.working.iter().map(|&bytes| self.take(bytes)).collect();
         // A matrix's gradient comes before that of what it was multiplied with.
@@ -377,13 +360,6 @@ impl<'a> EagerTape<'a> {
 
     /// A gradient for a weight: added up over its uses, then kept, or added to what is kept.
     fn keep(&mut self, weight: usize, memory: EagerMemory, cast: bool) {
-        let waits = self.parts > 1 && weight < self.split_from;
-        let memory = match self.parts {
-            0 | 1 => memory,
-            _ if waits => memory,
-            // What others keep is let go once it was exchanged.
-            parts => self.take(memory.0.bytes.div_ceil(parts)),
-        };
         let memory = match self.slot(weight).pending.take() {
             // One that a cast made is added to in place; others are views of a product.
             Some((old, true)) => old,
@@ -401,30 +377,13 @@ impl<'a> EagerTape<'a> {
             return;
         }
         (slot.arrived, slot.uses) = (0, 0);
-        if waits {
-            self.unsplit.push((weight, memory));
-        } else if slot.kept.is_none() {
-            slot.kept = Some(memory);
-        }
-    }
-
-    /// Keeps one of this many parts of every gradient: at once from this weight on, of those before
-    /// when [`EagerTape::split_rest`] says so.
-    pub(super) fn share_gradients(&mut self, parts: u64, split_from: usize) {
-        (self.parts, self.split_from) = (parts, split_from);
-    }
-
-    /// Splits the gradients that waited.
-    pub(super) fn split_rest(&mut self) {
-        for (weight, memory) in std::mem::take(&mut self.unsplit) {
-            let part = self.take(memory.0.bytes.div_ceil(self.parts.max(1)));
-            self.slot(weight).kept.get_or_insert(part);
-        }
+        slot.kept.get_or_insert(memory);
     }
 
     /// Lets go of all gradients.
     pub(super) fn zero(&mut self) {
         self.slots.clear();
+        self.zero_shares();
     }
 
     /// Whether a weight has a gradient.
