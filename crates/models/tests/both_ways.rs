@@ -222,8 +222,9 @@ fn one_of_several_holds_what_the_fake_process_group_showed() {
             several.reserved as f64 / several.allocated as f64,
             single.reserved as f64 / single.allocated as f64,
         );
-        // With checkpointing the processor holds 3 MiB more than an H200 did; the others are closer.
-        assert!((-0.035..0.01).contains(&off), "{}: {off}", row["name"]);
+        // With checkpointing FSDP2 holds 3 MiB more on the processor than on an H200, which is followed.
+        let least = if row["name"] == "llama fsdp2 4 checkpointing" { -0.035 } else { -0.02 };
+        assert!((least..0.01).contains(&off), "{}: {off}", row["name"]);
     }
 }
 
