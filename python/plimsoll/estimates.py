@@ -86,10 +86,13 @@ def estimate(
     >>> plimsoll.estimate(mistral, context=4096)
     Estimate(14.28 GiB: weights 13.49 GiB, KV cache 512.00 MiB, activations 296.00 MiB, overhead 0 B)
     """
-    if isinstance(model, (str, os.PathLike)):
-        details = estimate_file(os.fspath(model), device=device, **options)
-    else:
-        details = estimate_shape(**(model or {}), **options)
+    try:
+        if isinstance(model, (str, os.PathLike)):
+            details = estimate_file(os.fspath(model), device=device, **options)
+        else:
+            details = estimate_shape(**(model or {}), **options)
+    except OverflowError as error:  # a number below 0, or one that is too large
+        raise ValueError(f"a model cannot have such a number: {error}") from None
     most = None if limit is None else parse_bytes(limit)
     if device is not None:
         free = available_bytes(device)
