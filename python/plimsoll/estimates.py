@@ -75,9 +75,10 @@ def estimate(
     """What running a model takes: of a file or folder (ONNX, .pt, GGUF, safetensors), or of the
     shape of a language model, as a dict or as keyword arguments.
 
-    Other options are the flags of `plimsoll estimate` (`engine="ort"`, `context=4096`,
-    `kv_dtype="q8_0"`). With a `limit`, or a `device` whose free memory then counts, it says whether
-    it fits.
+    Other options are named as the flags of `plimsoll estimate`: of a file `image` (rows and columns),
+    `batch`, `context`, `dtype`, `kv_dtype`, `ubatch`, `flash_attn`, `gpu_layers`, `engine` and `inputs`
+    (pairs of "name:axis" and a number). The command has more, such as `--train`. With a `limit`, or
+    a `device` whose free memory then counts, it says whether it fits.
 
     >>> import plimsoll
     >>> mistral = dict(hidden=4096, intermediate=14336, layers=32, vocab=32000, heads=32, kv_heads=8)
