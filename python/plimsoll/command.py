@@ -91,11 +91,11 @@ def run(words: Iterable[str | os.PathLike[str]], **options: Any) -> subprocess.C
     """Runs the command to its end; what it says on stderr is captured.
 
     Where this is interrupted, the command is told to stop as by Ctrl-C, and gets the time to write
-    what it has. It runs in a session of its own: with the terminal's Ctrl-C it would get two
-    signals, and end at the second without cleaning up.
+    what it has; so it is where this process ends. It runs in a session of its own: with the
+    terminal's Ctrl-C it would get two signals, and end at the second without cleaning up.
     """
     line = [executable(), *(os.fspath(word) for word in words)]
-    options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", **options}
+    options = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "env": environment(), **options}
     with subprocess.Popen(line, start_new_session=True, **options) as child:
         try:
             said, complained = child.communicate()
@@ -103,6 +103,17 @@ def run(words: Iterable[str | os.PathLike[str]], **options: Any) -> subprocess.C
             _stop(child)
             raise
     return subprocess.CompletedProcess(line, child.returncode, said, complained)
+
+
+def environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a command that this thread waits for: it stops when this process ends,
+    however that ends.
+
+    >>> from plimsoll import command
+    >>> command.environment({"LANG": "C"})
+    {'LANG': 'C', 'PLIMSOLL_STARTED_BY': '...'}
+    """
+    return {**(os.environ if base is None else base), "PLIMSOLL_STARTED_BY": str(os.getpid())}
 
 
 def _stop(child: subprocess.Popen[str]) -> None:

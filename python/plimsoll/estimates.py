@@ -75,9 +75,10 @@ def estimate(
     """What running a model takes: of a file or folder (ONNX, .pt, GGUF, safetensors), or of the
     shape of a language model, as a dict or as keyword arguments.
 
-    Other options are the flags of `plimsoll estimate` (`engine="ort"`, `context=4096`,
-    `kv_dtype="q8_0"`). With a `limit`, or a `device` whose free memory then counts, it says whether
-    it fits.
+    Other options are named as the flags of `plimsoll estimate`: of a file `image` (rows and columns),
+    `batch`, `context`, `dtype`, `kv_dtype`, `ubatch`, `flash_attn`, `gpu_layers`, `engine` and `inputs`
+    (pairs of "name:axis" and a number). The command has more, such as `--train`. With a `limit`, or
+    a `device` whose free memory then counts, it says whether it fits.
 
     >>> import plimsoll
     >>> mistral = dict(hidden=4096, intermediate=14336, layers=32, vocab=32000, heads=32, kv_heads=8)
@@ -86,10 +87,13 @@ def estimate(
     >>> plimsoll.estimate(mistral, context=4096)
     Estimate(14.28 GiB: weights 13.49 GiB, KV cache 512.00 MiB, activations 296.00 MiB, overhead 0 B)
     """
-    if isinstance(model, (str, os.PathLike)):
-        details = estimate_file(os.fspath(model), device=device, **options)
-    else:
-        details = estimate_shape(**(model or {}), **options)
+    try:
+        if isinstance(model, (str, os.PathLike)):
+            details = estimate_file(os.fspath(model), device=device, **options)
+        else:
+            details = estimate_shape(**(model or {}), **options)
+    except OverflowError as error:  # a number below 0, or one that is too large
+        raise ValueError(f"a model cannot have such a number: {error}") from None
     most = None if limit is None else parse_bytes(limit)
     if device is not None:
         free = available_bytes(device)

@@ -19,6 +19,10 @@ from typing import Any
 from . import command
 from ._plimsoll import GuardedEnvironment, format_bytes, parse_bytes
 
+#: The flags of `plimsoll run` that the arguments of `run` do not have. It takes every other word for
+#: the program.
+FLAGS = frozenset({"profile", "device_limit", "keep_free", "reserve", "managed", "driver_limit", "stacks", "strict"})
+
 Word = str | os.PathLike[str]
 Size = int | str
 
@@ -99,10 +103,10 @@ def run(
     The limit holds for the program and all its children; None only counts. `report` names a folder
     to keep the report in. `cwd`, `env`, `stdin`, `stdout` and `stderr` are as in `subprocess`;
     other options are the flags of `plimsoll run` (`strict=True`, `reserve="64MiB"`). Ctrl-C goes to
-    the program.
+    the program, and so does SIGTERM when this process ends before it.
 
     Raises `FileNotFoundError` and `PermissionError` as `subprocess` does, `ValueError` for a limit
-    or flag that cannot be, `CommandFailed` where the limit cannot be set up.
+    that cannot be, `TypeError` for an option that there is not, `CommandFailed` where the limit cannot be set up.
 
     >>> import plimsoll, sys
     >>> report = plimsoll.run([sys.executable, "-c", "print(1 + 1)"], limit="2GiB", stdout=-3)
@@ -111,13 +115,15 @@ def run(
     """
     if isinstance(program, (str, bytes, os.PathLike)) or not program:
         raise TypeError("program must be a sequence of words, such as ['python', 'train.py']")
+    if unknown := sorted(options.keys() - FLAGS):
+        raise TypeError(f"run() got {', '.join(unknown)}; other options are {', '.join(sorted(FLAGS))}")
     given = {"no_limit": True} if limit is None else {"gpu_mem_limit": f"{parse_bytes(limit)}B"}
     with tempfile.TemporaryDirectory(prefix="plimsoll-report-") as scratch:
         folder = Path(report) if report is not None else Path(scratch) / "report"
         words = ["run", "--quiet", *command.flags({**given, "report": folder, **options}), "--"]
         line = [command.executable(), *words, *(os.fspath(word) for word in program)]
         pipes = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
-        code = _wait(subprocess.Popen(line, cwd=cwd, env=env, **pipes))
+        code = _wait(subprocess.Popen(line, cwd=cwd, env=command.environment(env), **pipes))
         if not (folder / "report.json").is_file():
             raise _not_started(code, os.fspath(program[0]))
         return RunReport.read(folder)

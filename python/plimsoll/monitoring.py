@@ -6,6 +6,7 @@ holds the interpreter, does not delay them.
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import tempfile
@@ -160,6 +161,7 @@ def monitor(
 class watch:
     """Calls `callback(sample, text)` on a thread when memory becomes short, while a block runs.
 
+    The block begins when the first sample is there, so what cannot be watched is known before it.
     Without a callback an alert is a Python warning. `alerts` has the texts afterwards.
 
     >>> import plimsoll
@@ -188,13 +190,14 @@ class watch:
 
     def __enter__(self) -> watch:
         self._monitor = monitor(self._interval, **self._options)
+        samples = itertools.chain([next(self._monitor)], self._monitor)
         self._thread = threading.Thread(
-            target=self._follow, args=(self._monitor,), daemon=True, name="plimsoll-watch"
+            target=self._follow, args=(samples,), daemon=True, name="plimsoll-watch"
         )
         self._thread.start()
         return self
 
-    def _follow(self, samples: Monitor) -> None:
+    def _follow(self, samples: Iterator[Sample]) -> None:
         try:
             for sample in samples:
                 for text in sample.alerts:

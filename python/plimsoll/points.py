@@ -9,8 +9,10 @@ The rules are those of the command (`plimsoll voxelize`), and so are the bits of
 from __future__ import annotations
 
 import functools
+import math
+import operator
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,8 @@ import numpy.typing as npt
 
 from ._plimsoll import (
     VoxelSpec,
+    available_bytes,
+    format_bytes,
     suggest_voxelization_chunking,
     voxelize_arrays,
     voxelize_resident,
@@ -29,6 +33,8 @@ Dtypes = {"f32": "float32", "u32": "uint32", "u8": "uint8", "bits": "uint8"}
 # What is made of tensors where they are.
 TENSORS = ("f32", "u32", "u8")
 PLAIN = (int, float, tuple)
+# Results from here on are compared with what is available before they are allocated.
+LARGE = 1 << 30
 CELLS = {"float32": "f32", "uint32": "u32", "uint8": "u8", "bool": "u8", "bits": "bits"}
 
 
@@ -64,6 +70,8 @@ def voxelize(
     [[[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
     """
     what = (grid_size, voxel_size, origin, mode, dtype)
+    if chunk_size is not None:
+        chunk_size = _at_least_one("chunk_size", chunk_size)
     if isinstance(points, np.ndarray):
         return _on_host(points, *what, out=out, chunk=chunk_size, device=device, limit=limit)
     library = type(points).__module__.partition(".")[0]
@@ -72,7 +80,8 @@ def voxelize(
     if library == "cupy":
         return _cupy(points, *what, out, chunk_size)
     if library == "torch":
-        array, own = points.detach().cpu().numpy(), None if out is None else out.numpy()
+        # numpy has no bfloat16.
+        array, own = points.detach().cpu().float().numpy(), None if out is None else out.numpy()
         made = _on_host(array, *what, out=own, chunk=chunk_size, device=device, limit=limit)
         return sys.modules["torch"].from_numpy(made) if out is None else out
     if isinstance(points, (list, tuple)) and points and isinstance(points[0], np.ndarray):
@@ -114,20 +123,23 @@ def voxelize_chunked(
     >>> [grids.shape for grids in plimsoll.voxelize_chunked(points, 2, 1.0, chunk_size=2)]
     [(2, 2, 2, 2), (2, 2, 2, 2), (1, 2, 2, 2)]
     """
-    clouds, each = int(points.shape[0]), int(points.shape[1])
+    if isinstance(points, (list, tuple)):
+        clouds, each = len(points), max(map(len, points), default=0)
+    elif len(getattr(points, "shape", ())) == 3:
+        clouds, each = int(points.shape[0]), int(points.shape[1])
+    else:
+        raise ValueError("points must be a batch: [B, N, 3], or a list of arrays; points[None] is a batch of one cloud")
     where = str(points.device) if hasattr(points, "is_cuda") and points.is_cuda else "cpu"
     if type(points).__module__.partition(".")[0] == "cupy":
         where = f"cuda:{points.device.id}"
     if chunk_size is None:
         try:
-            depth, height, width = _three(grid_size, int)
+            depth, height, width = _three("grid_size", grid_size, _whole)
             plan = suggest_voxelization_chunking(clouds, each, depth, height, width, where)
-            chunk_size = plan.chunk_size
+            chunk_size = max(1, plan.chunk_size)
         except NeverFits:
             chunk_size = 1
-    if chunk_size < 1:
-        raise ValueError(f"chunk_size is {chunk_size}; it must be at least 1")
-    at = 0
+    chunk_size, at = _at_least_one("chunk_size", chunk_size), 0
     while at < clouds:
         size = min(chunk_size, clouds - at)
         try:
@@ -171,15 +183,46 @@ def chunk_and_process(
     return list(voxelize_chunked(points, grid, voxel_size, origin, **options))
 
 
-def _three(value: Any, kind: Any) -> Any:
-    if hasattr(value, "tolist"):  # an array or a tensor
-        value = value.tolist()
-    if isinstance(value, (int, float)):
-        return (kind(value),) * 3
-    values = tuple(kind(one) for one in value)
+def _at_least_one(name: str, value: Any) -> int:
+    number = operator.index(value)
+    if number < 1:
+        raise ValueError(f"{name} is {value}; it must be at least 1")
+    return min(number, 2**63)
+
+
+def _three(name: str, value: Any, kind: Callable[[Any], Any]) -> Any:
+    """One number for all three axes, or one for each."""
+    given = value.tolist() if hasattr(value, "tolist") else value  # an array or a tensor
+    three = (given,) * 3 if isinstance(given, (int, float)) else given
+    what = "a whole number from 1 to 8388608" if kind is _whole else "a number"
+    wrong = f"{name} is {value!r}; give {what}, or three"
+    if isinstance(three, (str, bytes)):
+        raise TypeError(wrong)
+    try:
+        values = tuple(kind(one) for one in three)
+    except TypeError:
+        raise TypeError(wrong) from None
+    except (ValueError, OverflowError):
+        raise ValueError(wrong) from None
     if len(values) != 3:
-        raise ValueError(f"expected one number or three, not {len(values)}")
+        raise ValueError(wrong)
     return values
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if number != value or not 0 <= number < 2**32:
+        raise ValueError
+    return number
+
+
+def floats(array: Any) -> npt.NDArray[np.float32]:
+    """Numbers as the extension reads them: where they are if they are float32, contiguous and aligned."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"points is an array of {array.dtype}; it must have real numbers")
+    with np.errstate(over="ignore"):  # what float32 has no number for is in no grid
+        return np.require(array, np.float32, ("C", "A"))
 
 
 @functools.lru_cache(maxsize=256)
@@ -192,9 +235,10 @@ def _made_plan(
         cells = CELLS.get(name.removeprefix("torch."))
         if cells is None:
             raise ValueError(f"dtype is {dtype!r}; it must be float32, uint32, uint8 or 'bits'")
-    grid = _three(grid, int)
+    grid = _three("grid_size", grid, _whole)
+    size, origin = _three("voxel_size", size, float), _three("origin", origin, float)
     of_features = features if mode in ("mean", "max") else 0
-    spec = VoxelSpec(grid, _three(size, float), _three(origin, float), mode, cells, of_features)
+    spec = VoxelSpec(grid, size, origin, mode, cells, of_features)
     return spec, spec.cells, grid
 
 
@@ -204,7 +248,8 @@ def _plan(
     """What is made, as what, and its three extents. Kept for numbers and tuples; arrays and tensors
     may change."""
     if not (type(grid) in PLAIN and type(size) in PLAIN and type(origin) in PLAIN):
-        grid, size, origin = _three(grid, int), _three(size, float), _three(origin, float)
+        grid = _three("grid_size", grid, _whole)
+        size, origin = _three("voxel_size", size, float), _three("origin", origin, float)
     return _made_plan(grid, size, origin, mode, dtype, features)
 
 
@@ -225,33 +270,44 @@ def _on_host(
         raise ValueError(f"points has {points.ndim} dimensions; it must be [N, 3] or [B, N, 3]")
     batched = not isinstance(points, np.ndarray) or points.ndim == 3
     if isinstance(points, np.ndarray):
-        whole = np.ascontiguousarray(points, dtype=np.float32)
-        clouds = list(whole) if batched else [whole]
-        columns = points.shape[-1]
+        whole = floats(points)
+        clouds, columns = list(whole) if batched else [whole], points.shape[-1]
     else:
-        clouds = [np.ascontiguousarray(one, dtype=np.float32) for one in points]
-        columns = clouds[0].shape[-1]
+        clouds = [floats(one) for one in points]
+        columns = min((one.shape[-1] for one in clouds if one.ndim), default=0)
+    if columns < 3 or any(one.ndim != 2 for one in clouds):
+        raise ValueError("clouds must be arrays of [N, 3], or with more columns: x, y, z and features")
     spec, cells, grid = _plan(grid, size, origin, mode, dtype, columns - 3)
     planes: tuple[int, ...] = (spec.planes,) if mode in ("mean", "max") else ()
     voxels: tuple[int, ...] = (-(-grid[0] * grid[1] * grid[2] // 8),) if cells == "bits" else grid
     shape = (*((len(clouds),) if batched else ()), *planes, *voxels)
     if out is None:
         out = _empty(shape, Dtypes[cells])
-    elif out.shape != shape or out.dtype != Dtypes[cells] or not out.flags.c_contiguous:
-        raise ValueError(f"out must be a contiguous array of {Dtypes[cells]} of shape {shape}")
+    elif (
+        not isinstance(out, np.ndarray)
+        or out.shape != shape
+        or out.dtype != Dtypes[cells]
+        or not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable)
+    ):
+        raise ValueError(f"out must be a contiguous, writable array of {Dtypes[cells]} of shape {shape}")
     where = "cpu" if device is None else str(device)
-    voxelize_arrays(clouds, spec, out.reshape(-1).view(np.uint8), where, chunk, limit)
+    if clouds:
+        voxelize_arrays(clouds, spec, out.reshape(-1).view(np.uint8), where, chunk, limit)
     return out
 
 
 def _empty(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
+    size, why = math.prod(shape) * np.dtype(dtype).itemsize, None
     try:
-        return np.empty(shape, dtype=dtype)
+        # The system gives more than it has, and ends a program that then uses it.
+        if size < LARGE or size <= available_bytes("cpu"):
+            return np.empty(shape, dtype=dtype)
     except MemoryError as error:
-        raise OutOfMemory(
-            f"out of memory on cpu: the result of shape {shape} cannot be allocated; "
-            "voxelize_chunked makes it some clouds at a time"
-        ) from error
+        why = error
+    raise OutOfMemory(
+        f"out of memory on cpu: the result of shape {shape} takes {format_bytes(size)}; voxelize_chunked makes "
+        "some clouds of a batch at a time, and dtype='uint8' or 'bits' takes less"
+    ) from why
 
 
 def _resident(

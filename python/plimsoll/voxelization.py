@@ -12,6 +12,7 @@ import numpy as np
 
 from ._plimsoll import HardVoxelizer
 from .errors import OutOfMemory
+from .points import floats
 
 DYNAMIC = -1
 # The largest blocks that the C library's allocator keeps for the next call; larger ones go back to the system.
@@ -75,8 +76,8 @@ class Voxelization:
         if len(size) != 3 or len(extent) != 6:
             raise ValueError("voxel_size has three numbers, and point_cloud_range six")
         most = (self.max_num_points, max_voxels)
-        if any(one < 1 and one != DYNAMIC for one in most):
-            raise ValueError(f"max_num_points and max_voxels are {most}; they must be at least 1, or -1")
+        if any(not 1 <= one < 2**32 and one != DYNAMIC for one in most):
+            raise ValueError(f"max_num_points and max_voxels are {most}; they must be at least 1, or -1, and less than 2^32")
         # Where every point has its voxel, neither is a maximum.
         points, voxels = (1, 1) if DYNAMIC in most else most
         return HardVoxelizer((size[0], size[1], size[2]), extent, points, voxels, self.order)
@@ -94,18 +95,20 @@ class Voxelization:
         """What a call gives."""
         most = self.max_voxels[0 if self.training else 1]
         made = self._made[0 if self.training else 1]
+        if not isinstance(points, np.ndarray):
+            _library(points)
         if len(points.shape) != 2 or points.shape[1] < 3:
             raise ValueError(f"points is {tuple(points.shape)}; it must be [N, C] with x, y, z and features")
         dynamic = self.max_num_points == DYNAMIC or most == DYNAMIC
         if isinstance(points, np.ndarray):
-            return self._on_host(made, most, dynamic, _floats(points))
+            return self._on_host(made, most, dynamic, floats(points))
         if _library(points) == "cupy":
             with points.device:
                 return self._on_gpu(points, made, most, dynamic, *_cupy(points))
         if points.is_cuda:
             return self._on_gpu(points, made, most, dynamic, *_torch(points))
         torch = sys.modules["torch"]
-        answer = self._on_host(made, most, dynamic, _floats(points.detach().numpy()))
+        answer = self._on_host(made, most, dynamic, floats(points.detach().float().numpy()))
         return torch.from_numpy(answer) if dynamic else tuple(torch.from_numpy(one) for one in answer)
 
     __call__ = forward
@@ -141,10 +144,10 @@ class Voxelization:
             raise ValueError(f"coors must be [{shape[0]}, 3] and num_points [{shape[0]}], as voxels is {shape}")
         _alike(voxels, coors, num_points)
         if isinstance(voxels, np.ndarray):
-            return made.pillars(_floats(voxels), _numbers(coors), _numbers(num_points))
+            return made.pillars(floats(voxels), _numbers(coors), _numbers(num_points))
         if _library(voxels) == "torch" and not voxels.is_cuda:
             torch = sys.modules["torch"]
-            arrays = _floats(voxels.detach().numpy()), _numbers(coors.numpy()), _numbers(num_points.numpy())
+            arrays = floats(voxels.detach().numpy()), _numbers(coors.numpy()), _numbers(num_points.numpy())
             return torch.from_numpy(made.pillars(*arrays))
         with _on_device(voxels) as (ready, empty, pointer, where):
             voxels, coors, num_points = ready(voxels), ready(coors, True), ready(num_points, True)
@@ -170,10 +173,10 @@ class Voxelization:
             raise ValueError(f"values is {shape} and coors {tuple(coors.shape)}; they must be [M, F] and [M, 3]")
         _alike(values, coors)
         if isinstance(values, np.ndarray):
-            return made.birds_eye(_floats(values), _numbers(coors))
+            return made.birds_eye(floats(values), _numbers(coors))
         if _library(values) == "torch" and not values.is_cuda:
             torch = sys.modules["torch"]
-            return torch.from_numpy(made.birds_eye(_floats(values.detach().numpy()), _numbers(coors.numpy())))
+            return torch.from_numpy(made.birds_eye(floats(values.detach().numpy()), _numbers(coors.numpy())))
         with _on_device(values) as (ready, empty, pointer, where):
             values, coors = ready(values), ready(coors, True)
             image = empty((1, shape[1], self.grid_size[1], self.grid_size[0]), False)
@@ -257,12 +260,8 @@ def _alike(first: Any, *others: Any) -> None:
         )
 
 
-def _floats(array: Any) -> Any:
-    return np.ascontiguousarray(array, dtype=np.float32)
-
-
 def _numbers(array: Any) -> Any:
-    return np.ascontiguousarray(array, dtype=np.int32)
+    return np.require(np.asarray(array), np.int32, ("C", "A"))
 
 
 def _too_large(shape: tuple[int, ...], device: object) -> OutOfMemory:

@@ -43,7 +43,7 @@ def test_every_public_name_has_an_example_that_runs(name: str) -> None:
 
 @pytest.mark.parametrize(
     "one",
-    [command.executable, command.flags, adaptive.is_out_of_memory, plot.over_time, files.write_whole],
+    [command.executable, command.flags, command.environment, adaptive.is_out_of_memory, plot.over_time, files.write_whole],
 )
 def test_the_modules_own_examples_run(one: Callable[..., object]) -> None:
     run(inspect.getdoc(one) or "", one.__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import plimsoll
+from plimsoll import command
+from plimsoll.limits import FLAGS
 
 GIB = 2**30
 # Loads the driver as libraries do, allocates, and says what the guard counted.
@@ -60,8 +63,17 @@ def test_what_cannot_run_is_as_in_subprocess(tmp_path: Path) -> None:
         plimsoll.run("python train.py")
     with pytest.raises(ValueError, match="size"):
         plimsoll.run(["true"], limit="eight")
+    with pytest.raises(TypeError, match=r"got reserves; .* reserve"):
+        plimsoll.run(["true"], reserves="64MiB")
     with pytest.raises(subprocess.CalledProcessError):
         plimsoll.run(["false"], limit=None).check()
+
+
+def test_every_flag_of_run_is_an_option() -> None:
+    said = subprocess.run([command.executable(), "run", "--help"], capture_output=True, text=True).stdout
+    flags = {flag.replace("-", "_") for flag in re.findall(r"^ +(?:-\w, )?--([a-z-]+)", said, re.MULTILINE)}
+    own = {"gpu_mem_limit", "gpu_mem_limit_gb", "no_limit", "report"}
+    assert flags - own - {"help", "json", "quiet", "verbose"} == FLAGS
 
 
 def test_a_process_that_is_not_limited_says_how_to_start() -> None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 
 import pytest
 
@@ -51,6 +52,26 @@ def test_amounts_are_numbers_or_text_with_a_unit() -> None:
     for wrong, error in [("8 apples", ValueError), (-1, ValueError), (1.5, TypeError), (None, TypeError)]:
         with pytest.raises(error):
             plimsoll.parse_bytes(wrong)  # type: ignore[arg-type]
+
+
+SHAPE = {"hidden": 64, "intermediate": 64, "layers": 1, "vocab": 9, "heads": 1, "kv_heads": 1, "context": -8}
+NEGATIVE: list[Callable[[], object]] = [
+    lambda: plimsoll.format_bytes(-1),
+    lambda: plimsoll.parse_bytes(2**64),
+    lambda: plimsoll.auto_chunk(-1, 5, "cpu"),
+    lambda: plimsoll.calculate_chunking(2**64, 1, 1),
+    lambda: plimsoll.estimate_voxelization_memory(-1, 2, 3, 4, 5),
+    lambda: plimsoll.voxelization_will_oom(1, -2, 3, 4, 5, "cpu"),
+    lambda: plimsoll.suggest_voxelization_chunking(1, 2, -3, 4, 5, "cpu"),
+    lambda: plimsoll.estimate(SHAPE),
+    lambda: plimsoll.should_reduce_batch(float("nan")),
+]
+
+
+@pytest.mark.parametrize("ask", NEGATIVE)
+def test_numbers_that_cannot_be_are_value_errors(ask: Callable[[], object]) -> None:
+    with pytest.raises(ValueError, match="must|cannot"):
+        ask()
 
 
 def test_every_device_says_what_it_is() -> None:

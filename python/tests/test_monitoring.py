@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,6 +78,12 @@ def test_a_watch_without_reason_is_silent_and_its_errors_are_raised() -> None:
             raise KeyError("work")
 
 
+def test_what_cannot_be_watched_is_known_before_the_block() -> None:
+    with pytest.raises(ValueError, match="alert-free"):
+        with plimsoll.watch(alert_free="much"):
+            raise AssertionError("the block was entered")
+
+
 ENDS = {
     "in the middle": "samples = plimsoll.monitor('50ms'); next(samples)",
     "inside a watch": "plimsoll.watch(alert_free='1B').__enter__()",
@@ -114,6 +122,44 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+# Each makes the path of its argument when it has begun.
+WAITS = {
+    "bench": "plimsoll.bench(max_frames=10**8, mode='rgb', output_dir=sys.argv[1])",
+    "run": "plimsoll.run(['sh', '-c', f'touch {sys.argv[1]}; exec sleep 600'], limit=None)",
+}
+
+
+def started_by(pid: int) -> list[int]:
+    """The command that a process waits for, and what that has started."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if f"PLIMSOLL_STARTED_BY={pid}".encode() in environment.read_bytes().split(b"\0"):
+                found.append(int(environment.parent.name))
+    return [one for one in found if runs(one)]
+
+
+@pytest.mark.parametrize("what", WAITS)
+@pytest.mark.parametrize("how", ["is killed", "ends beside the thread that waits"])
+def test_a_command_ends_with_the_program_that_waits_for_it(what: str, how: str, tmp_path: Path) -> None:
+    thread = f"threading.Thread(target=lambda: {WAITS[what]}, daemon=True).start()"
+    code = f"import plimsoll, sys, threading; {thread}; sys.stdin.readline()"
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    begun = tmp_path / "begun"
+    with subprocess.Popen([sys.executable, "-c", code, begun], **streams) as program:
+        until = time.monotonic() + 60
+        while not begun.exists():
+            assert time.monotonic() < until, "it was not started"
+            time.sleep(0.05)
+        assert started_by(program.pid)
+        if how == "is killed":
+            program.kill()
+        program.communicate(b"\n", timeout=60)
+    while left := started_by(program.pid):
+        assert time.monotonic() < until, f"{left} still run"
+        time.sleep(0.05)
 
 
 def test_a_monitor_is_closed_by_several_threads_at_once() -> None:

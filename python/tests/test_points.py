@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,73 @@ def test_what_is_wrong_is_said() -> None:
             wrong()
 
 
+def test_arrays_of_every_layout_are_read() -> None:
+    points = clouds((500, 3))
+    wanted = plimsoll.voxelize(points, GRID, SIZE, ORIGIN)
+    misaligned = np.ndarray(points.shape, np.float32, buffer=bytearray(points.nbytes + 1), offset=1)
+    misaligned[:] = points
+    wide = np.hstack([points, points])
+    same = (np.asfortranarray(points), points[::-1], wide[:, :3], misaligned, points.astype(">f4"), points.astype("f8"))
+    for other in same:
+        assert np.array_equal(plimsoll.voxelize(other, GRID, SIZE, ORIGIN), wanted), other.flags
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert plimsoll.voxelize(np.array([[1e300, 0, 0], [0.1, 0.1, 0.1]]), 2, 1.0).sum() == 1
+
+
+def test_a_batch_without_clouds_has_no_grids() -> None:
+    assert plimsoll.voxelize(np.empty((0, 5, 3), np.float32), 4, 1.0).shape == (0, 4, 4, 4)
+    assert list(plimsoll.voxelize_chunked(np.empty((0, 5, 3), np.float32), 4, 1.0)) == []
+
+
+POINTS = np.zeros((4, 3), np.float32)
+READ_ONLY = np.zeros((2, 2, 2), np.float32)
+READ_ONLY.setflags(write=False)
+SHARED = np.zeros((4, 3), np.float32)
+WRONG: list[tuple[type[Exception], str, Any, Any, dict[str, Any]]] = [
+    (ValueError, "grid_size is -1; give", POINTS, -1, {}),
+    (ValueError, "grid_size is 2.5; give a whole number", POINTS, 2.5, {}),
+    (ValueError, "grid_size is 4294967296; give", POINTS, 2**32, {}),
+    (ValueError, "grid_size is inf; give", POINTS, float("inf"), {}),
+    (TypeError, "grid_size is None; give", POINTS, None, {}),
+    (TypeError, "grid_size is '222'; give", POINTS, "222", {}),
+    (ValueError, r"grid_size is \(2, 2\); give", POINTS, (2, 2), {}),
+    (TypeError, "origin is None; give a number", POINTS, 2, {"origin": None}),
+    (ValueError, "chunk_size is -1", POINTS[None], 2, {"chunk_size": -1}),
+    (TypeError, "array of complex64", POINTS.astype("c8"), 2, {}),
+    (TypeError, "array of datetime64", POINTS.astype("M8[s]"), 2, {}),
+    (ValueError, r"arrays of \[N, 3\]", POINTS[:, :2], 2, {"mode": "mean"}),
+    (ValueError, r"arrays of \[N, 3\]", [POINTS[0]], 2, {}),
+    (ValueError, r"arrays of \[N, 3\]", [POINTS, POINTS[None]], 2, {}),
+    (ValueError, "out must be", POINTS, 2, {"out": [1.0]}),
+    (ValueError, "out must be .* writable", POINTS, 2, {"out": READ_ONLY}),
+    (ValueError, "shares memory with points", SHARED, 2, {"out": SHARED.reshape(-1)[:8].reshape(2, 2, 2)}),
+]
+
+
+@pytest.mark.parametrize(("kind", "said", "points", "grid", "options"), WRONG)
+def test_what_cannot_be_is_one_clear_error(
+    kind: type[Exception], said: str, points: Any, grid: Any, options: dict[str, Any]
+) -> None:
+    with pytest.raises(kind, match=said):
+        plimsoll.voxelize(points, grid, 1.0, **options)
+
+
+def test_a_result_that_is_larger_than_what_is_available_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plimsoll.points.available_bytes", lambda device: 1 << 30)
+    with pytest.raises(plimsoll.OutOfMemory, match="takes 4.00 GiB; voxelize_chunked"):
+        plimsoll.voxelize(POINTS, 1024, 1.0)
+
+
+def test_chunks_are_of_batches_and_lists_and_never_of_one_cloud() -> None:
+    batch = [clouds((50, 3)), clouds((20, 3)), clouds((0, 3))]
+    made = np.concatenate(list(plimsoll.voxelize_chunked(batch, GRID, SIZE, ORIGIN, chunk_size=2)))
+    assert np.array_equal(made, plimsoll.voxelize(batch, GRID, SIZE, ORIGIN))
+    with pytest.raises(ValueError, match=r"points\[None\] is a batch of one cloud"):
+        next(plimsoll.voxelize_chunked(clouds((50, 3)), GRID, SIZE, ORIGIN, chunk_size=8))
+
+
+
 def test_opencl_makes_the_same_bits() -> None:
     if not any(device.id.startswith("opencl") for device in plimsoll.devices()):
         pytest.skip("there is no OpenCL device")
@@ -129,6 +197,9 @@ def test_tensors_of_pytorch_on_the_host_stay_tensors() -> None:
     made = plimsoll.voxelize(torch.from_numpy(points), GRID, SIZE, ORIGIN)
     assert isinstance(made, torch.Tensor)
     assert np.array_equal(made.numpy(), plimsoll.voxelize(points, GRID, SIZE, ORIGIN))
+    short = torch.from_numpy(points).bfloat16()  # numpy has no such numbers
+    made = plimsoll.voxelize(short, GRID, SIZE, ORIGIN)
+    assert np.array_equal(made.numpy(), plimsoll.voxelize(short.float().numpy(), GRID, SIZE, ORIGIN))
 
 
 def test_other_threads_run_meanwhile() -> None:

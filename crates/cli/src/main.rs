@@ -32,6 +32,7 @@ fn main() -> ExitCode {
     let argv: Vec<OsString> = std::env::args_os().collect();
     let json = args::wants_json(&argv);
     output::report_panics(json);
+    stop::end_with_starter();
     let args = match args::parse(argv) {
         Ok(args) => args,
         Err(error) => return output::usage(&error, json),

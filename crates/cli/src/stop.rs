@@ -13,6 +13,24 @@ pub(crate) const STOPPED: u8 = 130;
 /// Ctrl-C, SIGTERM, and a terminal or connection that is closed.
 const SIGNALS: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
 
+/// The process that has started this one and waits for it, by its number.
+#[cfg(target_os = "linux")]
+const STARTED_BY: &str = "PLIMSOLL_STARTED_BY";
+
+/// Has this process told to stop when the one that waits for it ends, whatever ends that: nobody
+/// would see the answer. Children that inherit the variable have another parent.
+pub(crate) fn end_with_starter() {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+        let named = std::env::var(STARTED_BY).ok().and_then(|number| number.parse().ok());
+        if named.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == named {
+            // Where the kernel refuses, the process goes on to its end as before.
+            let _ = set_parent_process_death_signal(Some(Signal::TERM));
+        }
+    }
+}
+
 /// The first signal sets the flag; the next one ends the process.
 pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     for signal in not_ignored() {

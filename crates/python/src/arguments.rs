@@ -2,9 +2,9 @@
 
 use plimsoll::backend::DeviceId;
 use plimsoll::{Bytes, current};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyInt, PyString};
 
 use crate::errors::OrRaise;
 
@@ -23,11 +23,34 @@ impl FromPyObject<'_, '_> for Amount {
             return Ok(Amount(Bytes(bytes)));
         }
         let negative = object.extract::<f64>().is_ok_and(|number| number < 0.0);
-        Err(match negative {
-            true => PyValueError::new_err("an amount of memory must not be negative"),
-            false => PyTypeError::new_err(
+        Err(if negative {
+            PyValueError::new_err("an amount of memory must not be negative")
+        } else if object.is_instance_of::<PyInt>() {
+            PyValueError::new_err("an amount of memory must be less than 2^64 bytes")
+        } else {
+            PyTypeError::new_err(
                 "an amount of memory must be a number of bytes (int) or text with a unit ('8GiB')",
-            ),
+            )
+        })
+    }
+}
+
+/// How many of something there are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Count(pub(crate) u64);
+
+impl FromPyObject<'_, '_> for Count {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Count> {
+        object.extract().map(Count).map_err(|error: PyErr| {
+            match error.is_instance_of::<PyOverflowError>(object.py()) {
+                true => PyValueError::new_err(format!(
+                    "{} cannot be a number of items; it must be from 0 to 2^64 - 1",
+                    object.to_owned()
+                )),
+                false => error,
+            }
         })
     }
 }

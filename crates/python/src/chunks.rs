@@ -8,7 +8,7 @@ use plimsoll_points::{
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyRange};
 
-use crate::arguments::Amount;
+use crate::arguments::{Amount, Count};
 use crate::errors::OrRaise;
 use crate::memory::available_bytes;
 
@@ -98,12 +98,14 @@ impl PyChunkingConfig {
 #[pyo3(signature = (total_batch_size, bytes_per_item, device = None))]
 pub(crate) fn auto_chunk(
     py: Python<'_>,
-    total_batch_size: u64,
+    total_batch_size: Count,
     bytes_per_item: Amount,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyChunkingConfig> {
     let free = Bytes(available_bytes(py, device)?);
-    plimsoll::auto_chunk(total_batch_size, bytes_per_item.0, free).or_raise().map(PyChunkingConfig)
+    plimsoll::auto_chunk(total_batch_size.0, bytes_per_item.0, free)
+        .or_raise()
+        .map(PyChunkingConfig)
 }
 
 /// This many items of this many bytes into so much memory, of which a share may be used.
@@ -114,13 +116,13 @@ pub(crate) fn auto_chunk(
 #[pyfunction]
 #[pyo3(signature = (total_items, bytes_per_item, available_memory, safety_margin = SAFETY_MARGIN))]
 pub(crate) fn calculate_chunking(
-    total_items: u64,
+    total_items: Count,
     bytes_per_item: Amount,
     available_memory: Amount,
     safety_margin: f64,
 ) -> PyResult<PyChunkingConfig> {
     let (item, available) = (bytes_per_item.0, available_memory.0);
-    let plan = plimsoll::calculate_chunking(total_items, item, available, safety_margin);
+    let plan = plimsoll::calculate_chunking(total_items.0, item, available, safety_margin);
     plan.or_raise().map(PyChunkingConfig)
 }
 
@@ -184,17 +186,20 @@ impl PyVoxelizationEstimate {
 /// >>> plimsoll.estimate_voxelization_memory(64, 100_000, 128, 128, 128).output_bytes
 /// 536870912
 #[pyfunction]
-#[pyo3(signature = (batch_size, num_points, depth, height, width, feature_dim = 0))]
+#[pyo3(
+    signature = (batch_size, num_points, depth, height, width, feature_dim = Count(0)),
+    text_signature = "(batch_size, num_points, depth, height, width, feature_dim=0)",
+)]
 pub(crate) fn estimate_voxelization_memory(
-    batch_size: u64,
-    num_points: u64,
-    depth: u64,
-    height: u64,
-    width: u64,
-    feature_dim: u64,
+    batch_size: Count,
+    num_points: Count,
+    depth: Count,
+    height: Count,
+    width: Count,
+    feature_dim: Count,
 ) -> PyVoxelizationEstimate {
-    let shape = VoxelizationShape::new(batch_size, num_points, [depth, height, width]);
-    PyVoxelizationEstimate(estimate(&shape.with_features(feature_dim)))
+    let shape = VoxelizationShape::new(batch_size.0, num_points.0, [depth.0, height.0, width.0]);
+    PyVoxelizationEstimate(estimate(&shape.with_features(feature_dim.0)))
 }
 
 /// Whether voxelizing a batch takes more than the safety margin leaves of a device's free memory.
@@ -206,14 +211,14 @@ pub(crate) fn estimate_voxelization_memory(
 #[pyo3(signature = (batch_size, num_points, depth, height, width, device = None))]
 pub(crate) fn voxelization_will_oom(
     py: Python<'_>,
-    batch_size: u64,
-    num_points: u64,
-    depth: u64,
-    height: u64,
-    width: u64,
+    batch_size: Count,
+    num_points: Count,
+    depth: Count,
+    height: Count,
+    width: Count,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<bool> {
-    let shape = VoxelizationShape::new(batch_size, num_points, [depth, height, width]);
+    let shape = VoxelizationShape::new(batch_size.0, num_points.0, [depth.0, height.0, width.0]);
     Ok(will_oom(&shape, Bytes(available_bytes(py, device)?)))
 }
 
@@ -226,13 +231,13 @@ pub(crate) fn voxelization_will_oom(
 #[pyo3(signature = (batch_size, num_points, depth, height, width, device = None))]
 pub(crate) fn suggest_voxelization_chunking(
     py: Python<'_>,
-    batch_size: u64,
-    num_points: u64,
-    depth: u64,
-    height: u64,
-    width: u64,
+    batch_size: Count,
+    num_points: Count,
+    depth: Count,
+    height: Count,
+    width: Count,
     device: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<PyChunkingConfig> {
-    let shape = VoxelizationShape::new(batch_size, num_points, [depth, height, width]);
+    let shape = VoxelizationShape::new(batch_size.0, num_points.0, [depth.0, height.0, width.0]);
     suggest(&shape, Bytes(available_bytes(py, device)?)).or_raise().map(PyChunkingConfig)
 }

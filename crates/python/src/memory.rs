@@ -2,10 +2,11 @@
 
 use plimsoll::backend::{self, BackendKind, DeviceId};
 use plimsoll::{Bytes, MemoryInfo, current, generate_memory_report, get_gpu_peaks};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::arguments::{Amount, device};
+use crate::arguments::{Amount, Count, device};
 use crate::errors::{OrRaise, unavailable};
 
 /// The machine's memory: the system's, and the GPU's as a part of it or beside it.
@@ -208,6 +209,10 @@ pub(crate) fn available_bytes(py: Python<'_>, device: Option<&Bound<'_, PyAny>>)
 #[pyfunction]
 #[pyo3(signature = (below = 0.2))]
 pub(crate) fn should_reduce_batch(py: Python<'_>, below: f64) -> PyResult<bool> {
+    if !(0.0..=1.0).contains(&below) {
+        let text = format!("below is {below}; it must be a share of memory, from 0 to 1");
+        return Err(PyValueError::new_err(text));
+    }
     py.detach(|| current::should_reduce_batch_below(below))
         .ok_or_else(|| unavailable("what is available", "the system does not say"))
 }
@@ -245,8 +250,8 @@ pub(crate) fn memory_report(py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -
 /// >>> plimsoll.format_bytes(1536 * 1024**2)
 /// '1.50 GiB'
 #[pyfunction]
-pub(crate) fn format_bytes(n: u64) -> String {
-    plimsoll::format_bytes(n)
+pub(crate) fn format_bytes(n: Count) -> String {
+    plimsoll::format_bytes(n.0)
 }
 
 /// An amount of memory as a number of bytes: `8GiB` is binary, `8GB` decimal.

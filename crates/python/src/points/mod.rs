@@ -211,8 +211,10 @@ pub(crate) fn voxelize_arrays<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let device: DeviceId = device.parse().or_raise()?;
     let batch = Batch::of(clouds.iter().map(cloud).collect::<PyResult<_>>()?, true);
-    let mut written =
-        out.try_readwrite().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let mut written = out.try_readwrite().map_err(|error| {
+        let why = "shares memory with points, or another thread writes to it";
+        PyValueError::new_err(format!("out {why}; give another array ({error})"))
+    })?;
     let bytes = written.as_slice_mut().map_err(|error| PyValueError::new_err(error.to_string()))?;
     let wanted = spec.cloud_bytes().saturating_mul(batch.clouds());
     if bytes.len() as u64 != wanted || bytes.as_ptr().align_offset(4) != 0 {

@@ -9,7 +9,8 @@
 //! **What a failure costs is charged to the size that was chosen**: the attempt, and the smaller
 //! chunks that the same items are repeated in. A size that fails now and then is so weighed
 //! against a smaller one that never does. What those smaller chunks took counts for their own
-//! sizes too.
+//! sizes too. A size that has never gone through whole is not the best, however fast its halves
+//! are: where a failure costs next to nothing, sizes would otherwise grow without bound.
 //!
 //! **The first chunk of a size is not counted**: kernels are loaded and chosen for its shape, which
 //! takes many times the work itself, and would keep the search from ever coming back. It is counted
@@ -76,7 +77,7 @@ struct TriedSize {
     items: f64,
     seconds: f64,
     failures: u32,
-    /// Whether a first chunk has gone through.
+    /// Whether a chunk of this size has gone through.
     warm: bool,
 }
 
@@ -123,8 +124,14 @@ impl ChunkSearch {
 
     /// A chunk of `count` items was done in this time.
     pub fn succeeded(&mut self, count: u64, took: Duration) {
-        let first = !std::mem::replace(&mut self.tried[self.chosen].warm, true);
-        if first && self.retry.is_none() && !self.is_fastest(count, took) {
+        let own = match self.retry {
+            None => Some(self.chosen),
+            Some(_) => (0..self.chosen).find(|&index| size_at(index) == count),
+        };
+        let is_faster = self.is_fastest(count, took);
+        let is_warm = |tried: &mut TriedSize| std::mem::replace(&mut tried.warm, true);
+        let own = own.filter(|&index| is_warm(&mut self.tried[index]) || is_faster);
+        if own.is_none() && self.retry.is_none() {
             return;
         }
         self.charge(count, took);
@@ -135,7 +142,7 @@ impl ChunkSearch {
             }
             Some(retry) => {
                 // What a smaller chunk took is also known of its own size.
-                if let Some(index) = (0..self.chosen).find(|&index| size_at(index) == count) {
+                if let Some(index) = own {
                     self.tried[index].add(count, took);
                 }
                 retry.left = retry.left.saturating_sub(count);
@@ -176,7 +183,8 @@ impl ChunkSearch {
     }
 
     fn fastest(&self) -> usize {
-        let rates = self.tried.iter().map(TriedSize::rate).enumerate();
+        let whole = self.tried.iter().enumerate().filter(|(_, tried)| tried.warm);
+        let rates = whole.map(|(index, tried)| (index, tried.rate()));
         rates.fold((0, 0.0), |best, now| if now.1 > best.1 { now } else { best }).0
     }
 
@@ -195,11 +203,7 @@ impl ChunkSearch {
         // Among sizes that nobody has tried it leaps; those between are looked at later.
         let next = if best + 1 == self.tried.len() { best + self.leap(best) } else { best + 1 };
         let larger = (next < SIZES && size_at(best) < self.most).then_some(next);
-        let mut neighbours = [larger, best.checked_sub(1)];
-        if self.tried[best].failures > 0 {
-            // It may be the best only of those that were not leapt over.
-            neighbours.reverse();
-        }
+        let neighbours = [larger, best.checked_sub(1)];
         let wanting = neighbours.into_iter().flatten().find(|&index| {
             let tried = self.tried.get(index).copied().unwrap_or_default();
             tried.seconds < self.seconds * LOOKING * 0.5f64.powi(tried.failures as i32)
@@ -223,182 +227,4 @@ fn size_at(index: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// Runs chunks of up to `capacity` items that take this long for a call and for each item;
-    /// says what was done.
-    fn run(chunks: usize, capacity: u64, call: f64, item: f64) -> (ChunkSearch, u64, u64) {
-        let mut search = ChunkSearch::new(4096);
-        let (mut items, mut failures) = (0, 0);
-        for _ in 0..chunks {
-            let count = search.size();
-            let took = Duration::from_secs_f64(call + item * count as f64);
-            if count > capacity {
-                search.failed(count, took);
-                failures += 1;
-            } else {
-                search.succeeded(count, took);
-                items += count;
-            }
-        }
-        (search, items, failures)
-    }
-
-    #[test]
-    fn sizes_grow_by_a_third_or_a_half() {
-        let sizes: Vec<_> = (0..10).map(size_at).collect();
-        assert_eq!(sizes, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]);
-        assert_eq!(size_at(SIZES - 1), 2 << 62);
-    }
-
-    #[test]
-    fn it_grows_up_to_what_fits_and_seldom_beyond() {
-        let (search, items, failures) = run(2000, 70, 0.01, 0.0);
-        assert_eq!(search.best(), 64);
-        assert!(failures < 40, "{failures} failures in 2,000 chunks");
-        assert!(items > 2000 * 60, "{items} items");
-    }
-
-    #[test]
-    fn it_is_at_its_size_after_few_chunks_where_a_call_costs_most() {
-        let (search, items, failures) = run(8, 4096, 0.06, 1e-5);
-        assert_eq!((search.best(), failures), (3072, 0));
-        // Growing to it by doubling, each size twice, would be 24 chunks.
-        assert_eq!(items, 1 + 1 + 3 + 12 + 48 + 192 + 768 + 3072);
-    }
-
-    #[test]
-    fn a_first_chunk_that_was_slow_is_not_held_against_its_size() {
-        let mut search = ChunkSearch::new(4);
-        for (count, millis) in [(1, 50), (1, 2), (3, 500)] {
-            assert_eq!(search.size(), count);
-            search.succeeded(count, Duration::from_millis(millis));
-        }
-        assert_eq!(search.size(), 3, "it is tried once more");
-        search.succeeded(3, Duration::from_millis(3));
-        assert_eq!(search.best(), 3);
-    }
-
-    #[test]
-    fn it_stays_small_where_larger_chunks_are_slower() {
-        let mut search = ChunkSearch::new(4096);
-        for _ in 0..500 {
-            let count = search.size();
-            let padding = if count > 8 { 2.0 } else { 1.0 };
-            let took = 0.002 + 0.001 * padding * count as f64;
-            search.succeeded(count, Duration::from_secs_f64(took));
-        }
-        assert_eq!(search.best(), 8);
-    }
-
-    #[test]
-    fn a_chunk_that_failed_is_done_in_halves_before_anything_else() {
-        let mut search = ChunkSearch::new(64);
-        while search.size() < 16 {
-            search.succeeded(search.size(), Duration::ZERO);
-        }
-        search.failed(16, Duration::ZERO);
-        assert_eq!(search.size(), 8);
-        search.failed(8, Duration::ZERO);
-        let mut retried = Vec::new();
-        for _ in 0..4 {
-            retried.push(search.size());
-            search.succeeded(search.size(), Duration::ZERO);
-        }
-        assert_eq!(retried, [4, 4, 4, 4]);
-        assert!(search.size() > 4, "what was known before counts again");
-    }
-
-    #[test]
-    fn memory_that_becomes_free_is_used() {
-        let (mut search, ..) = run(500, 10, 0.01, 0.0);
-        assert_eq!(search.best(), 8);
-        for _ in 0..1500 {
-            search.succeeded(search.size(), Duration::from_millis(10));
-        }
-        assert!(search.best() > 1000, "{}", search.best());
-    }
-
-    /// What chunks of items of unequal length take: seconds and bytes.
-    type Costs = fn(&[f64]) -> (f64, f64);
-
-    const CAPACITY: f64 = 7e9;
-
-    fn padded(chunk: &[f64]) -> f64 {
-        chunk.iter().copied().fold(0.0, f64::max) * chunk.len() as f64
-    }
-
-    /// Seconds with one size throughout; nothing where it does not fit once.
-    fn fixed(items: &[f64], size: usize, costs: Costs) -> Option<f64> {
-        items
-            .chunks(size)
-            .map(costs)
-            .try_fold(0.0, |sum, (seconds, bytes)| (bytes <= CAPACITY).then_some(sum + seconds))
-    }
-
-    /// Seconds with the search, failures included.
-    fn searched(items: &[f64], costs: Costs) -> f64 {
-        let (mut search, mut done, mut sum) = (ChunkSearch::new(4096), 0, 0.0);
-        while done < items.len() {
-            let size = usize::try_from(search.size()).unwrap().min(items.len() - done);
-            let (seconds, bytes) = costs(&items[done..done + size]);
-            let fits = bytes <= CAPACITY;
-            // An attempt that fails has done most of its work, and has freed what it had.
-            let took = if fits { seconds } else { 0.6 * seconds + 0.01 };
-            let (count, time) = (size as u64, Duration::from_secs_f64(took));
-            sum += took;
-            if fits {
-                search.succeeded(count, time);
-                done += size;
-            } else {
-                search.failed(count, time);
-            }
-        }
-        sum
-    }
-
-    #[test]
-    fn it_loses_little_to_the_best_fixed_size() {
-        let mut state = 1u64;
-        let mut random = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (state >> 40) as f64 / (1u64 << 24) as f64
-        };
-        let lengths: Vec<f64> = (0..60_000).map(|_| 16.0 * 32f64.powf(random())).collect();
-        let models: [(&str, Costs); 4] = [
-            ("padded, far from the limit", |c| (0.003 + padded(c) * 1e-6, padded(c) * 4e4)),
-            ("padded, at the limit", |c| (0.003 + padded(c) * 1e-6, padded(c) * 4e5)),
-            ("put together, at the limit", |c| {
-                let sum = c.iter().sum::<f64>();
-                (0.01 + sum * 1e-6, sum * 4e5)
-            }),
-            ("equal items", |c| {
-                let count = c.len() as f64;
-                (0.004 + count * 1e-3, count * 5e7)
-            }),
-        ];
-        for (name, costs) in models {
-            let best = (1..=600).step_by(3).filter_map(|size| fixed(&lengths, size, costs));
-            let share = best.fold(f64::INFINITY, f64::min) / searched(&lengths, costs);
-            assert!(share > 0.95, "{name}: {share:.3} of the best fixed size");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn sizes_stay_in_bounds(
-            most in 0u64..5000,
-            answers in prop::collection::vec((any::<bool>(), 0u64..1_000_000), 0..300),
-        ) {
-            let mut search = ChunkSearch::new(most);
-            for (fits, nanos) in answers {
-                let count = search.size();
-                prop_assert!(count >= 1 && count <= most.max(1));
-                let took = Duration::from_nanos(nanos);
-                if fits { search.succeeded(count, took) } else { search.failed(count, took) }
-            }
-        }
-    }
-}
+mod tests;
