@@ -91,7 +91,7 @@ def run(words: Iterable[str | os.PathLike[str]], **options: Any) -> subprocess.C
     """Runs the command to its end; what it says on stderr is captured.
 
     Where this is interrupted, the command is told to stop as by Ctrl-C, and gets the time to write
-    what it has; so it is where this process ends. It runs in a session of its own: with the
+    what it has. It is also told to stop when this process ends. It runs in a session of its own: with the
     terminal's Ctrl-C it would get two signals, and end at the second without cleaning up.
     """
     line = [executable(), *(os.fspath(word) for word in words)]

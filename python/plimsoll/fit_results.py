@@ -89,11 +89,11 @@ class FitReport(Record):
     proof: FitProof | None
 
     def _rows(self) -> list[tuple[str, str]]:
-        how = "peak" if self.proof is not None else "at most"
+        how, failed = ("at most", "next that may not") if self.proof is None else ("peak", "smallest that failed")
         rows = [
             (f"largest {self.vary}", UNKNOWN if self.largest is None else str(self.largest)),
             (how, _size(self.largest_bytes)),
-            ("smallest that failed", UNKNOWN if self.smallest_failed is None else str(self.smallest_failed)),
+            (failed, UNKNOWN if self.smallest_failed is None else str(self.smallest_failed)),
             ("limit", _size(self.limit_bytes)),
             ("kept free", f"{_size(self.reserve_bytes)}, {self.reserve_reason}"),
         ]

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from . import command
+from .errors import CommandFailed
 
 Callback = Callable[["Sample", str], object]
 
@@ -190,7 +191,11 @@ class watch:
 
     def __enter__(self) -> watch:
         self._monitor = monitor(self._interval, **self._options)
-        samples = itertools.chain([next(self._monitor)], self._monitor)
+        first = next(self._monitor, None)
+        if first is None:
+            code = self._monitor._child.returncode
+            raise CommandFailed(f"plimsoll monitor ended before its first sample, with exit code {code}", code)
+        samples = itertools.chain([first], self._monitor)
         self._thread = threading.Thread(
             target=self._follow, args=(samples,), daemon=True, name="plimsoll-watch"
         )

@@ -80,8 +80,7 @@ def voxelize(
     if library == "cupy":
         return _cupy(points, *what, out, chunk_size)
     if library == "torch":
-        # numpy has no bfloat16.
-        array, own = points.detach().cpu().float().numpy(), None if out is None else out.numpy()
+        array, own = tensor_floats(points.cpu()), None if out is None else out.numpy()
         made = _on_host(array, *what, out=own, chunk=chunk_size, device=device, limit=limit)
         return sys.modules["torch"].from_numpy(made) if out is None else out
     if isinstance(points, (list, tuple)) and points and isinstance(points[0], np.ndarray):
@@ -219,10 +218,26 @@ def _whole(value: Any) -> int:
 def floats(array: Any) -> npt.NDArray[np.float32]:
     """Numbers as the extension reads them: where they are if they are float32, contiguous and aligned."""
     array = np.asarray(array)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"points is an array of {array.dtype}; it must have real numbers")
+    if array.dtype == np.float32 and array.flags.carray:
+        ready: npt.NDArray[np.float32] = array
+        return ready
+    # Types that other packages add, such as bfloat16, and objects are left to numpy.
+    if array.dtype.kind in "cmMSU":
+        raise TypeError(f"this is an array of {array.dtype}; it must have real numbers")
     with np.errstate(over="ignore"):  # what float32 has no number for is in no grid
         return np.require(array, np.float32, ("C", "A"))
+
+
+def tensor_floats(tensor: Any) -> npt.NDArray[np.float32]:
+    """The same of a tensor of PyTorch in the host's memory, which may be of a type that numpy has not."""
+    refuse_complex(tensor)
+    return floats(tensor.detach().float().numpy())
+
+
+def refuse_complex(tensor: Any) -> None:
+    """PyTorch would drop the imaginary part."""
+    if tensor.is_complex():
+        raise TypeError(f"this is a tensor of {tensor.dtype}; it must have real numbers")
 
 
 @functools.lru_cache(maxsize=256)
@@ -300,7 +315,7 @@ def _empty(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
     size, why = math.prod(shape) * np.dtype(dtype).itemsize, None
     try:
         # The system gives more than it has, and ends a program that then uses it.
-        if size < LARGE or size <= available_bytes("cpu"):
+        if size < LARGE or size <= _available():
             return np.empty(shape, dtype=dtype)
     except MemoryError as error:
         why = error
@@ -308,6 +323,13 @@ def _empty(shape: tuple[int, ...], dtype: str) -> npt.NDArray[Any]:
         f"out of memory on cpu: the result of shape {shape} takes {format_bytes(size)}; voxelize_chunked makes "
         "some clouds of a batch at a time, and dtype='uint8' or 'bits' takes less"
     ) from why
+
+
+def _available() -> float:
+    try:
+        return available_bytes("cpu")
+    except Unavailable:
+        return math.inf
 
 
 def _resident(
@@ -334,6 +356,7 @@ def _torch(
     spec, cells, shape = _resident(own, grid, size, origin, mode, dtype)
     kind = getattr(torch, Dtypes[cells])
     if points.dtype is not torch.float32 or not points.is_contiguous() or points.data_ptr() % 16:
+        refuse_complex(points)
         points = points.detach().to(torch.float32, copy=True).contiguous()
     device = points.device
     if out is None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ._plimsoll import HardVoxelizer
 from .errors import OutOfMemory
-from .points import floats
+from .points import floats, refuse_complex, tensor_floats
 
 DYNAMIC = -1
 # The largest blocks that the C library's allocator keeps for the next call; larger ones go back to the system.
@@ -108,7 +108,7 @@ class Voxelization:
         if points.is_cuda:
             return self._on_gpu(points, made, most, dynamic, *_torch(points))
         torch = sys.modules["torch"]
-        answer = self._on_host(made, most, dynamic, floats(points.detach().float().numpy()))
+        answer = self._on_host(made, most, dynamic, tensor_floats(points))
         return torch.from_numpy(answer) if dynamic else tuple(torch.from_numpy(one) for one in answer)
 
     __call__ = forward
@@ -147,7 +147,7 @@ class Voxelization:
             return made.pillars(floats(voxels), _numbers(coors), _numbers(num_points))
         if _library(voxels) == "torch" and not voxels.is_cuda:
             torch = sys.modules["torch"]
-            arrays = floats(voxels.detach().numpy()), _numbers(coors.numpy()), _numbers(num_points.numpy())
+            arrays = tensor_floats(voxels), _numbers(coors.numpy()), _numbers(num_points.numpy())
             return torch.from_numpy(made.pillars(*arrays))
         with _on_device(voxels) as (ready, empty, pointer, where):
             voxels, coors, num_points = ready(voxels), ready(coors, True), ready(num_points, True)
@@ -176,7 +176,7 @@ class Voxelization:
             return made.birds_eye(floats(values), _numbers(coors))
         if _library(values) == "torch" and not values.is_cuda:
             torch = sys.modules["torch"]
-            return torch.from_numpy(made.birds_eye(floats(values.detach().numpy()), _numbers(coors.numpy())))
+            return torch.from_numpy(made.birds_eye(tensor_floats(values), _numbers(coors.numpy())))
         with _on_device(values) as (ready, empty, pointer, where):
             values, coors = ready(values), ready(coors, True)
             image = empty((1, shape[1], self.grid_size[1], self.grid_size[0]), False)
@@ -279,6 +279,7 @@ def _torch(points: Any) -> tuple[Any, Any, Any, tuple[int, int]]:
         kind = torch.int32 if whole else torch.float32
         if tensor.dtype is kind and tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
             return tensor
+        refuse_complex(tensor)
         return tensor.detach().to(kind, copy=True).contiguous()
 
     def empty(shape: tuple[int, ...], whole: bool) -> Any:

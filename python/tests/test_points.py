@@ -168,6 +168,18 @@ def test_what_cannot_be_is_one_clear_error(
         plimsoll.voxelize(points, grid, 1.0, **options)
 
 
+def test_objects_that_are_numbers_are_points_and_unknown_memory_is_no_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(device: object) -> int:
+        raise plimsoll.Unavailable("the system does not say")
+
+    want = plimsoll.voxelize(POINTS, 2, 1.0)
+    monkeypatch.setattr("plimsoll.points.available_bytes", unknown)
+    monkeypatch.setattr("plimsoll.points.LARGE", 0)
+    assert np.array_equal(plimsoll.voxelize(POINTS.astype(object), 2, 1.0), want)
+
+
 def test_a_result_that_is_larger_than_what_is_available_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plimsoll.points.available_bytes", lambda device: 1 << 30)
     with pytest.raises(plimsoll.OutOfMemory, match="takes 4.00 GiB; voxelize_chunked"):
@@ -197,6 +209,8 @@ def test_tensors_of_pytorch_on_the_host_stay_tensors() -> None:
     made = plimsoll.voxelize(torch.from_numpy(points), GRID, SIZE, ORIGIN)
     assert isinstance(made, torch.Tensor)
     assert np.array_equal(made.numpy(), plimsoll.voxelize(points, GRID, SIZE, ORIGIN))
+    with pytest.raises(TypeError, match="tensor of torch.complex64; it must have real numbers"):
+        plimsoll.voxelize(torch.from_numpy(points).cfloat(), GRID, SIZE, ORIGIN)
     short = torch.from_numpy(points).bfloat16()  # numpy has no such numbers
     made = plimsoll.voxelize(short, GRID, SIZE, ORIGIN)
     assert np.array_equal(made.numpy(), plimsoll.voxelize(short.float().numpy(), GRID, SIZE, ORIGIN))

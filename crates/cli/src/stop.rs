@@ -17,16 +17,21 @@ const SIGNALS: [c_int; 3] = [SIGINT, SIGTERM, SIGHUP];
 #[cfg(target_os = "linux")]
 const STARTED_BY: &str = "PLIMSOLL_STARTED_BY";
 
-/// Has this process told to stop when the one that waits for it ends, whatever ends that: nobody
-/// would see the answer. Children that inherit the variable have another parent.
+/// Asks the kernel for SIGTERM when the process that waits for this one ends: nobody would see the
+/// answer. Children that inherit the variable have another parent.
 pub(crate) fn end_with_starter() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{Signal, getppid, set_parent_process_death_signal};
         let named = std::env::var(STARTED_BY).ok().and_then(|number| number.parse().ok());
-        if named.is_some() && getppid().map(|pid| pid.as_raw_nonzero().get()) == named {
+        let is_parent = || getppid().map(|pid| pid.as_raw_nonzero().get()) == named;
+        if named.is_some() && is_parent() {
             // Where the kernel refuses, the process goes on to its end as before.
-            let _ = set_parent_process_death_signal(Some(Signal::TERM));
+            let asked = set_parent_process_death_signal(Some(Signal::TERM));
+            if asked.is_ok() && !is_parent() {
+                // It ended before the kernel was asked.
+                std::process::exit(i32::from(STOPPED));
+            }
         }
     }
 }

@@ -433,6 +433,11 @@ fn training_is_estimated_term_by_term() -> Result {
     assert!(number(&many, "optimizer_bytes") <= 1_000_000 && many["checked"] == true);
     assert!(many["basis"].to_string().contains("fake process group"), "{many}");
     assert_eq!(at("--gpus 4 --shard ddp")?["checked"], false);
+    let gathered = |base: &str| {
+        let many = at(&format!("--lora 4 --base-dtype {base} --gpus 4 --shard fsdp2"));
+        many.map(|many| number(&many, "total_bytes"))
+    };
+    assert!(gathered("nf4")? < gathered("bf16")?, "packed weights are gathered as they are");
     let page = run(&words(path, "--engine pytorch --train --batch 2 --context 128"))?;
     assert!(text(&page.stdout).contains("gradients"), "{}", text(&page.stdout));
     for (flags, word) in [

@@ -73,8 +73,8 @@ def verdicts(found):
             peers = [(figure(d), who) for who, d in rows.items() if not who.startswith("Plimsoll")]
             best = min(((value, who) for value, who in peers if value is not None), default=None)
             mine = figure(ours)
-            if mine is None and name == "cap ÷ live":
-                continue  # looked for only with CAPS=1; RMM's arena has one without
+            if mine is None and name == "cap ÷ live" and {who for value, who in peers if value} <= {"RMM arena"}:
+                continue  # looked for only with CAPS=1; the arena has one without
             if best and (mine is None or best[0] < mine):
                 yield f"- {trace}, {name}: {best[1]} {best[0]:.4g}, ours {number(mine, 3)}"
         live = ours.get("peak_live_bytes") or 1

@@ -93,8 +93,8 @@ fn shared(
         _ => EstimateRange::unchecked(
             total,
             format!(
-                "estimates of such a share were more than 5 % off PyTorch's fake process group on an H200, \
-                 or were not checked; {nccl}"
+                "such a share was not checked, or was more than 5 % off PyTorch's fake process group on an \
+                 H200; {nccl}"
             ),
         ),
     }

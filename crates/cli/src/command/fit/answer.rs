@@ -143,7 +143,7 @@ impl FitAnswer {
             rows.push(row(&name, largest.to_string(), &note));
         }
         if let Some(failed) = &self.smallest_failed {
-            let name = if is_tried { "smallest that failed" } else { "smallest that may not" };
+            let name = if is_tried { "smallest that failed" } else { "next that may not" };
             rows.push(row(name, failed.to_string(), ""));
         }
         if let Some(estimate) = self.estimate.as_ref().filter(|_| !is_tried) {

@@ -100,6 +100,7 @@ impl<'a> SettingEstimates<'a> {
         let end = self.end_beyond(found, room, bytes)?;
         for place in (found + 1..=end).rev().take(LOOKS) {
             if needed(self, place)? <= room {
+                let place = self.last_of_run(place, room, &mut needed)?;
                 let gap = (place > found + 1).then_some(found + 1);
                 return Ok(Some(LargestSetting { place, gap }));
             }
@@ -107,9 +108,21 @@ impl<'a> SettingEstimates<'a> {
         Ok(Some(LargestSetting { place: found, gap: None }))
     }
 
+    /// From a setting that fits, the last before one that does not.
+    fn last_of_run(
+        &mut self,
+        from: u64,
+        room: u64,
+        needed: &mut impl FnMut(&mut Self, u64) -> ModelResult<u64>,
+    ) -> ModelResult<u64> {
+        let count = self.row.count - from;
+        let more = largest_fitting(count, room, |more| needed(self, from + more))?;
+        Ok(from + more.unwrap_or(0))
+    }
+
     /// What PyTorch holds does not always grow with the setting: a request that just misses a free piece
     /// costs a segment more, and for a larger setting it may fit again. So what fits may go on after
-    /// one that does not: up to this place, if as much is held for what is allocated as for the setting found.
+    /// one that does not: up to this place, if reserved ÷ allocated stays what it is for the setting found.
     fn end_beyond(&mut self, found: u64, room: u64, bytes: SettingBytes) -> ModelResult<u64> {
         let Some((reserved, allocated)) =
             self.at(found)?.held.as_ref().map(|held| (held.reserved, held.allocated))
@@ -187,11 +200,13 @@ impl FormulaRequest<'_> {
         let failed = || "cannot estimate it";
         let upper_end = |terms: &Terms| terms.range.high_bytes;
         let largest = all.largest_that_runs((0, room), upper_end).or_bad_input(failed)?;
-        // What fits by its upper end does so by the estimate.
+        let cached = all.largest(room, upper_end).or_bad_input(failed)?;
+        // Each looks beyond what it found by itself.
+        let largest = [largest, cached].into_iter().flatten().max_by_key(|found| found.place);
+        // What fits by its upper end does so by the estimate, but for what PyTorch frees on the way.
         let from = largest.map_or(0, |found| found.place);
         let likely = all.largest_that_runs((from, room), |terms| terms.total_bytes);
-        let likely = likely.or_bad_input(failed)?;
-        let cached = all.largest(room, upper_end).or_bad_input(failed)?;
+        let likely = likely.or_bad_input(failed)?.or(largest);
         let name = &self.vary.name;
         let Some(LargestSetting { place, gap }) = largest else {
             let why = if row.count == 0 {

@@ -127,6 +127,10 @@ impl EagerDecoder<'_> {
         let of_layer = gradients.saturating_sub(trained_ends) / layers as u64;
         let matrices = self.matrices();
         let group = |number: usize| {
+            if self.is_packed() {
+                // Packed matrices are smaller than their sides say.
+                return GatheredGroup { weights: vec![layer], gradients: of_layer };
+            }
             let first = (number + 1) * LAYER_WEIGHTS;
             let own = matrices.range(first..first + LAYER_WEIGHTS);
             let mut weights: Vec<u64> = own

@@ -139,7 +139,7 @@ impl EagerDecoder<'_> {
         weights
     }
 
-    fn is_packed(&self) -> bool {
+    pub(super) fn is_packed(&self) -> bool {
         self.job.adapters.is_some_and(|adapters| adapters.base != EagerBase::Plain)
     }
 
