@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use plimsoll_machine::files;
+use plimsoll_memory::Bytes;
 
 use super::super::walk::{DeclaredExtent, InputExtents, OnnxGraph, Shaped, ort, torch};
 use super::super::{GraphOptions, pt};
@@ -176,6 +177,14 @@ fn by_arena(shaped: &Shaped, request: &EstimateRequest, found: &mut Terms) {
     found.activation_bytes = held;
     found.largest_single_bytes = arena.pattern;
     found.notes.push(format!("ONNX Runtime needs the most at {operator}"));
+    let (least, most) = arena.reserved_between;
+    if most - least > arena.reserved / 20 {
+        found.notes.push(format!(
+            "ONNX Runtime loads weights in an order that differs from run to run: its arena holds {} to {}",
+            Bytes(least),
+            Bytes(most)
+        ));
+    }
     found.arena = Some(arena);
 }
 

@@ -101,11 +101,22 @@ impl Lowered {
 
     /// Kernels take what cuDNN's do, not what the CPU's do.
     pub(super) fn on_cudnn(&mut self, shaped: &Shaped) {
+        /// The channels of an image that is read are filled up to a multiple of this: YOLO11n and
+        /// SqueezeNet held one region less than on an H200 without it.
+        const CHANNELS: u64 = 8;
         for step in &mut self.steps {
-            let copies = cudnn_copies(shaped, step.node);
+            let copies = cudnn_copies(shaped, step.node, CHANNELS);
             if copies > 0 || matches!(step.op.as_str(), "ConvTranspose" | "LRN") {
                 step.workspace = vec![copies];
             }
+        }
+    }
+
+    /// CUDA's kernels write over their input in other places than the CPU's.
+    pub(super) fn in_place_on_cuda(&mut self) {
+        for step in &mut self.steps {
+            let input = step.inputs.first().filter(|_| cuda_may_write_over(&step.op));
+            step.in_place = input.copied().into_iter().collect();
         }
     }
 
@@ -246,8 +257,7 @@ impl Lowered {
         order
     }
 
-    /// What is in the arena of a device besides: weights in the order of their first use, and
-    /// the inputs.
+    /// What is in the arena of a device besides: weights and inputs.
     pub(super) fn inside(&self, shaped: &Shaped) -> DeviceContents {
         let mut seen = vec![false; shaped.constant.len()];
         let mut weights = Vec::new();
@@ -327,14 +337,37 @@ fn may_write_over(op: &str) -> bool {
     )
 }
 
+/// Operators that the runtime's CUDA kernels may run in place.
+fn cuda_may_write_over(op: &str) -> bool {
+    matches!(
+        op,
+        "Relu"
+            | "Sigmoid"
+            | "Tanh"
+            | "LeakyRelu"
+            | "Elu"
+            | "HardSigmoid"
+            | "HardSwish"
+            | "Selu"
+            | "Softplus"
+            | "Softsign"
+            | "ThresholdedRelu"
+            | "Celu"
+            | "Gelu"
+            | "QuickGelu"
+            | "ScatterND"
+            | "Trilu"
+    )
+}
+
 /// What cuDNN takes while a convolution runs, as far as a rule has it: its fast kernels want
 /// channels last, so input, filter and output are copied into that order and back. Not where
 /// filters are single pixels, or have a channel each.
 ///
 /// An allowance: which kernel is chosen cannot be known before. Beside the requests that PyTorch
 /// itself makes for five networks it gave what an H200 had allocated at most, to 0.1 MiB
-/// (docs/results).
-pub(in super::super) fn cudnn_copies(shaped: &Shaped, index: usize) -> u64 {
+/// (docs/results). The channels that are read are filled up to a multiple of `channels_of`.
+pub(in super::super) fn cudnn_copies(shaped: &Shaped, index: usize, channels_of: u64) -> u64 {
     let node = &shaped.graph.nodes[index];
     let all = (node.inputs.first(), node.inputs.get(1), node.outputs.first());
     let (true, (Some(&Some(input)), Some(&Some(filter)), Some(&Some(output)))) =
@@ -347,8 +380,15 @@ pub(in super::super) fn cudnn_copies(shaped: &Shaped, index: usize) -> u64 {
     if own_channels || window.iter().all(|dim| dim.n == 1) {
         return 0;
     }
-    let bytes = [input, filter, output].map(|id| shaped.bytes(id).unwrap_or(0));
-    bytes.into_iter().fold(0, u64::saturating_add)
+    let filled_up = |id: usize, axis: usize, bytes: u64| {
+        let shape = shaped.shapes[id].as_deref();
+        let n = shape.and_then(|shape| shape.get(axis)).map_or(1, |dim| dim.n.max(1));
+        (bytes / n).saturating_mul(n.next_multiple_of(channels_of))
+    };
+    let [read, weights, written] = [input, filter, output].map(|id| shaped.bytes(id).unwrap_or(0));
+    let axis = usize::from(node.op == "Conv");
+    let copies = filled_up(input, 1, read).saturating_add(filled_up(filter, axis, weights));
+    copies.saturating_add(written)
 }
 
 /// Buffers that a kernel of the CPU takes while it runs.

@@ -82,12 +82,37 @@ pub fn arena(shaped: &Shaped, settings: OrtSettings) -> (Arenas, String) {
         nchwc::apply(&mut lowered, shaped, settings.block);
     }
     lowered.settle();
-    let packed = if settings.on_device { Vec::new() } else { lowered.packed(shaped) };
-    let inside =
-        if settings.on_device { lowered.inside(shaped) } else { DeviceContents::default() };
-    let arenas = OrtPlan::new(&lowered).simulate(settings, &packed, &inside);
+    let arenas = if settings.on_device {
+        lowered.in_place_on_cuda();
+        in_any_order(&OrtPlan::new(&lowered), settings, &lowered.inside(shaped))
+    } else {
+        let packed = lowered.packed(shaped);
+        OrtPlan::new(&lowered).simulate(settings, &packed, &DeviceContents::default())
+    };
     let label = lowered.steps.get(arenas.step).map_or_else(String::new, |step| step.label.clone());
     (arenas, label)
+}
+
+/// What the arena says for several orders of the weights: as much as it holds in three of four.
+///
+/// The runtime takes a device's memory for one weight at a time, in the order of a hash table, which
+/// differs from process to process; what the arena holds differs with it.
+fn in_any_order(plan: &OrtPlan<'_>, settings: OrtSettings, inside: &DeviceContents) -> Arenas {
+    const ORDERS: u64 = 15;
+    /// 2^64 over the golden ratio: its odd multiples scatter numbers well.
+    const SCATTER: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut found: Vec<Arenas> = (0..ORDERS)
+        .map(|order| {
+            let scatter = SCATTER.wrapping_mul(2 * order + 1);
+            let mut weights: Vec<(u64, u64)> = (1..).zip(inside.weights.iter().copied()).collect();
+            weights.sort_by_key(|(n, _): &(u64, u64)| n.wrapping_mul(scatter));
+            let weights = weights.into_iter().map(|(_, bytes)| bytes).collect();
+            plan.simulate(settings, &[], &DeviceContents { weights, ..inside.clone() })
+        })
+        .collect();
+    found.sort_by_key(|arenas| arenas.reserved);
+    let ends = (found[0].reserved, found[found.len() - 1].reserved);
+    Arenas { reserved_between: ends, ..found[found.len() * 3 / 4] }
 }
 
 /// The steps of a graph that is run as it was written.

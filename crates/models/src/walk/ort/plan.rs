@@ -19,6 +19,8 @@ pub struct Arenas {
     pub peak: u64,
     /// Bytes that the arena holds from then on.
     pub reserved: u64,
+    /// The least and the most of that, by the order in which weights are loaded.
+    pub reserved_between: (u64, u64),
     /// The most that lives in the first run, without the arena's slack.
     pub live: u64,
     /// The buffer that the runtime plans after the first run.
@@ -171,7 +173,8 @@ impl<'a> OrtPlan<'a> {
             arena.free(token);
         }
         let (peak, reserved) = (arena.peak, arena.reserved);
-        Arenas { loaded, peak, reserved, live, pattern: pattern.size, step }
+        let reserved_between = (reserved, reserved);
+        Arenas { loaded, peak, reserved, reserved_between, live, pattern: pattern.size, step }
     }
 
     /// Every tensor for itself, and the plan is made.

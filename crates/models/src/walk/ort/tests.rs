@@ -238,4 +238,56 @@ fn on_a_gpu_convolutions_take_room_for_copies() {
     let live = |settings| arena(&shaped(&wide), settings).0.live;
     assert_eq!(live(OrtSettings { block: 1, ..OrtSettings::cpu() }), KIB / 4);
     assert_eq!(live(OrtSettings::cuda()), KIB / 4 + (KIB + 9 * KIB + KIB / 4));
+    // Three channels are copied as eight, of the image and of the filter.
+    let colours = [
+        input("x", &[1, 3, 16, 16]),
+        field(5, &weight("w", &[16, 3, 3, 3])),
+        node("Conv", &["x", "w"], &["y"]),
+        output("y"),
+    ];
+    let (written, image, filter) = (16 * 14 * 14 * 4u64, 8 * 16 * 16 * 4, 16 * 8 * 9 * 4);
+    let copies = image + filter + written;
+    assert_eq!(
+        arena(&shaped(&colours), OrtSettings::cuda()).0.live,
+        copies + written.next_multiple_of(256)
+    );
+}
+
+#[test]
+fn on_a_gpu_other_operators_write_over_their_input() {
+    let graph = shaped(&[
+        input("x", &IMAGE),
+        node("Relu", &["x"], &["a"]),
+        node("Softmax", &["a"], &["b"]),
+        node("Sigmoid", &["b"], &["c"]),
+        node("Mul", &["b", "c"], &["d"]),
+        node("Transpose", &["d"], &["y"]),
+        output("y"),
+    ]);
+    let mut lowered = Lowered::new(&graph);
+    fuse::fuse(&mut lowered, &graph);
+    let in_place = |lowered: &Lowered| -> Vec<String> {
+        let steps = lowered.steps.iter().filter(|step| !step.in_place.is_empty());
+        steps.map(|step| step.op.clone()).collect()
+    };
+    assert_eq!(in_place(&lowered), ["Relu", "Softmax"]);
+    lowered.in_place_on_cuda();
+    assert_eq!(in_place(&lowered), ["Relu", "QuickGelu"]);
+}
+
+#[test]
+fn on_a_gpu_what_is_held_depends_on_the_order_of_weights() {
+    let sizes = [1, 3, 900, 40, 7, 2500, 130, 60, 11, 420];
+    let mut parts = vec![input("x", &[1, 4])];
+    for (n, columns) in sizes.iter().enumerate() {
+        let (weight_name, made) = (format!("w{n}"), format!("y{n}"));
+        parts.push(field(5, &weight(&weight_name, &[4, columns * 256])));
+        parts.push(node("MatMul", &["x", &weight_name], &[&made]));
+        parts.push(output(&made));
+    }
+    let arenas = arena(&shaped(&parts), OrtSettings::cuda()).0;
+    let (least, most) = arenas.reserved_between;
+    assert!(least < most && least <= arenas.reserved && arenas.reserved <= most, "{arenas:?}");
+    let again = arena(&shaped(&parts), OrtSettings::cuda()).0;
+    assert_eq!(arenas, again, "the same answer each time");
 }

@@ -185,7 +185,7 @@ impl TorchRun<'_> {
             return output
                 .map_or(0, |value| (value.bytes / (value.bits / 8).max(1)).saturating_mul(8));
         }
-        let copies = (self.scale)(cudnn_copies(self.shaped, step.node));
+        let copies = (self.scale)(cudnn_copies(self.shaped, step.node, 1));
         self.found.copies = self.found.copies.max(copies);
         copies
     }
