@@ -301,12 +301,16 @@ impl Pool {
     /// Makes room for what is to be mapped: nothing is kept on these pages, and not too much
     /// elsewhere.
     pub(super) fn clear_kept(&self, growth: &mut Growth, arena: u32, plan: &MapPlan) -> Result<()> {
-        for (page, extent) in &plan.laid {
-            let kept = growth.kept.on((arena, plan.region), *page..page + extent.pages);
-            let places: Vec<_> = kept.map(|(place, _)| place).collect();
-            for place in places {
-                self.unmap_kept(growth, place)?;
-            }
+        let laid = || plan.laid.iter().map(|(page, extent)| *page..page + extent.pages);
+        let first = laid().map(|pages| pages.start).min().unwrap_or(0);
+        let end = laid().map(|pages| pages.end).max().unwrap_or(0);
+        let kept = growth.kept.on((arena, plan.region), first..end).filter(|(place, kept)| {
+            let end = place.page + kept.extent.pages;
+            laid().any(|pages| pages.start < end && place.page < pages.end)
+        });
+        let places: Vec<_> = kept.map(|(place, _)| place).collect();
+        for place in places {
+            self.unmap_kept(growth, place)?;
         }
         while growth.kept.len() > self.handles() * KEPT
             && let Some(oldest) = growth.kept.oldest()
