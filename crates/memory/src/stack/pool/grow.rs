@@ -28,7 +28,6 @@
 //! by the handle and hardly by the byte; tight packing takes the smallest, which fit
 //! anywhere.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -240,7 +239,7 @@ impl Pool {
         growth: &Growth,
         home: &Arena,
         request: Request,
-        (size, free): (u64, &BTreeSet<Handle>),
+        (size, free): (u64, &[Handle]),
     ) -> Result<(TakenPiece, MapPlan)> {
         let mut inner = home.lock();
         let place = self.find_place(growth, (home.number, &mut inner), size, free)?;
@@ -271,7 +270,7 @@ impl Pool {
         growth: &Growth,
         (arena, inner): (u32, &mut ArenaState),
         size: u64,
-        free: &BTreeSet<Handle>,
+        free: &[Handle],
     ) -> Result<FreePlace> {
         let price = growth.calm.price_of_mapping();
         let kept = |region: u32, hole: Range<u64>| {

@@ -12,7 +12,7 @@
 //! A hole that is still mapped from earlier is filled by letting the handle there leave the free
 //! place that it backs now: no call to the device.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -111,13 +111,13 @@ impl KeptMappings {
         &self,
         region: (u32, u32),
         hole: Range<u64>,
-        free: &BTreeSet<Handle>,
+        free: &[Handle],
     ) -> (u64, u64) {
         let (mut found, mut lost) = (0, 0);
         for (place, kept) in self.on(region, hole.clone()) {
             let end = place.page + kept.extent.pages;
             let inside = place.page >= hole.start && end <= hole.end;
-            if inside && free.contains(&kept.extent.handle) {
+            if inside && free.binary_search(&kept.extent.handle).is_ok() {
                 found += kept.extent.pages;
             } else {
                 lost += 1;
@@ -197,12 +197,13 @@ impl Pool {
         result
     }
 
-    /// The handles that could be taken from where they are; tight packing does not ask for them.
-    pub(super) fn free_handles(&self, growth: &Growth) -> BTreeSet<Handle> {
+    /// The handles that could be taken from where they are, in order; tight packing does not ask
+    /// for them.
+    pub(super) fn free_handles(&self, growth: &Growth) -> Vec<Handle> {
         if self.config.packing == Packing::Tight {
-            return BTreeSet::new();
+            return Vec::new();
         }
-        let mut free: BTreeSet<_> = growth.spare.iter().map(|spare| spare.extent.handle).collect();
+        let mut free: Vec<_> = growth.spare.iter().map(|spare| spare.extent.handle).collect();
         if growth.kept.len() > 0 {
             for arena in self.shared_arenas() {
                 let inner = arena.lock();
@@ -213,6 +214,7 @@ impl Pool {
                 }
             }
         }
+        free.sort_unstable();
         free
     }
 
@@ -299,12 +301,16 @@ impl Pool {
     /// Makes room for what is to be mapped: nothing is kept on these pages, and not too much
     /// elsewhere.
     pub(super) fn clear_kept(&self, growth: &mut Growth, arena: u32, plan: &MapPlan) -> Result<()> {
-        for (page, extent) in &plan.laid {
-            let kept = growth.kept.on((arena, plan.region), *page..page + extent.pages);
-            let places: Vec<_> = kept.map(|(place, _)| place).collect();
-            for place in places {
-                self.unmap_kept(growth, place)?;
-            }
+        let laid = || plan.laid.iter().map(|(page, extent)| *page..page + extent.pages);
+        let first = laid().map(|pages| pages.start).min().unwrap_or(0);
+        let end = laid().map(|pages| pages.end).max().unwrap_or(0);
+        let kept = growth.kept.on((arena, plan.region), first..end).filter(|(place, kept)| {
+            let end = place.page + kept.extent.pages;
+            laid().any(|pages| pages.start < end && place.page < pages.end)
+        });
+        let places: Vec<_> = kept.map(|(place, _)| place).collect();
+        for place in places {
+            self.unmap_kept(growth, place)?;
         }
         while growth.kept.len() > self.handles() * KEPT
             && let Some(oldest) = growth.kept.oldest()

@@ -70,18 +70,15 @@ impl Region {
     }
 
     /// Which of the pages that `[from, to)` lies on have nothing behind them, in order.
-    pub(super) fn holes(&self, from: u64, to: u64) -> Vec<Range<u64>> {
+    pub(super) fn holes(&self, from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
         let touched = self.touched(from, to);
-        let end = touched.end..touched.end;
-        let mut at = touched.start;
-        let mut holes = Vec::new();
-        for there in self.covered(touched).chain([end]) {
-            if at < there.start {
-                holes.push(at..there.start);
-            }
+        let (mut at, end) = (touched.start, touched.end..touched.end);
+        let holes = self.covered(touched).chain([end]).map(move |there| {
+            let hole = at..there.start;
             at = there.end;
-        }
-        holes
+            hole
+        });
+        holes.filter(|hole| !hole.is_empty())
     }
 
     /// How many pages from this one on have nothing behind them.
@@ -175,7 +172,7 @@ impl MapPlan {
     pub(super) fn new((number, region): (u32, &Region), bytes: Range<u64>) -> MapPlan {
         let end = bytes.end.div_ceil(region.page);
         let start = bytes.start / region.page;
-        let holes = region.holes(bytes.start, bytes.end);
+        let holes = region.holes(bytes.start, bytes.end).collect();
         let (gap, lead) = (region.gap(end), region.lead(start));
         MapPlan { laid: Vec::new(), holes, end, gap, start, lead, region: number, bytes }
     }
@@ -252,18 +249,22 @@ impl ArenaState {
         size: u64,
         kept: impl Fn(u32, Range<u64>) -> (u64, u64),
     ) -> Option<FreePlace> {
-        let place = |piece: PieceId, from: u64| {
+        // None where more would be missing than this.
+        let place = |piece: PieceId, from: u64, most: u64| {
             let node = self.heap.node(piece);
             let mut missing = 0;
             for hole in self.region(node)?.holes(from, from + size) {
                 let (found, lost) = kept(node.region, hole.clone());
                 missing += hole.end - hole.start - found + lost;
+                if missing > most {
+                    return None;
+                }
             }
             Some(FreePlace { piece, from, missing })
         };
         if self.heap.key() == IndexKey::Length {
             let piece = self.heap.best_fit(size, usize::MAX, |_| true)?;
-            return place(piece, self.heap.node(piece).offset);
+            return place(piece, self.heap.node(piece).offset, u64::MAX);
         }
         // Of equals the one at the lowest address: numbers of pieces are an accident.
         let cost = |place: &FreePlace| {
@@ -277,7 +278,9 @@ impl ArenaState {
             let left = Some(node.offset).filter(|from| from + size <= run.end);
             let end = node.offset + node.size;
             let right = end.checked_sub(size).filter(|from| *from >= run.start);
-            for place in [left, right].into_iter().flatten().filter_map(|from| place(piece, from)) {
+            for from in [left, right].into_iter().flatten() {
+                let most = best.as_ref().map_or(u64::MAX, |best| best.missing);
+                let Some(place) = place(piece, from, most) else { continue };
                 if best.as_ref().is_none_or(|best| cost(&place) < cost(best)) {
                     best = Some(place);
                 }
@@ -295,7 +298,7 @@ mod tests {
     fn what_is_missing_is_what_no_extent_covers() {
         let mut region = Region::of_pages(0, 100, 10);
         let holes = |region: &Region, from, to| -> Vec<(u64, u64)> {
-            region.holes(from, to).into_iter().map(|hole| (hole.start, hole.end)).collect()
+            region.holes(from, to).map(|hole| (hole.start, hole.end)).collect()
         };
         assert_eq!((holes(&region, 5, 95), region.gap(3)), (vec![(0, 10)], 7));
         for (first, pages) in [(1, 2), (3, 1), (6, 2)] {
