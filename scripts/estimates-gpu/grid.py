@@ -113,18 +113,50 @@ def training(family, first, second):
     yield first, dict(precision="bf16", optimizer="adamw", batch=4, tokens=512, lora=16, base_dtype="int8")
 
 
-def grid():
-    """All rows: family by family within each setting, so that a part of them has all families."""
-    ways = [("infer", running), ("train", training)]
+# Families whose adapters are trained most; with few layers, as there are many settings.
+ADAPTED = ("llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text", "phi3", "gpt2", "opt", "olmo2", "granite", "smollm3",
+           "gpt_neox", "phi", "starcoder2", "stablelm", "bloom", "gemma", "olmo", "glm", "falcon", "cohere")
+
+
+def few_layers(config):
+    layers = next(key for key in ("num_hidden_layers", "n_layer", "n_layers") if key in config)
+    return small(config, **{layers: min(config[layers], 5)})
+
+
+def adapting(family, first, second):
+    """Adapters with more ranks, lengths and optimizers, and autocast, as Transformers' Trainer has it."""
+    first, second = few_layers(first), few_layers(second)
+    yield second, dict(precision="bf16", optimizer="adamw-fused", batch=2, tokens=1024, lora=64)
+    yield first, dict(precision="bf16", optimizer="adamw", batch=2, tokens=1024, lora=8, base_dtype="nf4")
+    yield first, dict(precision="bf16", optimizer="adamw-8bit", batch=6, tokens=512, lora=32, checkpointing=True)
+    yield second, dict(precision="bf16", optimizer="adamw-fused", batch=4, tokens=1024, lora=64, base_dtype="nf4", checkpointing=True)
+    yield first, dict(precision="amp", optimizer="adamw", batch=4, tokens=512, lora=16, base_dtype="nf4")
+    yield first, dict(precision="bf16", optimizer="adamw", batch=3, tokens=768, lora=16)
+
+
+def adapting_8_bits(family, first, second):
+    first, second = few_layers(first), few_layers(second)
+    yield second, dict(precision="bf16", optimizer="adamw-8bit", batch=2, tokens=1024, lora=8, base_dtype="int8", checkpointing=True)
+    yield first, dict(precision="bf16", optimizer="adamw", batch=3, tokens=768, lora=32, base_dtype="int8")
+    yield first, dict(precision="bf16", optimizer="adamw", batch=4, tokens=512, lora=16, base_dtype="int8", checkpointing=True)
+
+
+def in_columns(kind, made, families, name=None):
+    """Family by family within each setting, so that a part of them has all families."""
+    columns = {family: list(made(family, *FAMILIES[family])) for family in families}
     rows = []
-    for kind, made in ways:
-        columns = {family: list(made(family, *sizes)) for family, sizes in FAMILIES.items()}
-        for place in range(max(map(len, columns.values()))):
-            for family, column in columns.items():
-                if place < len(column):
-                    config, how = column[place]
-                    rows.append(dict(name=f"{kind} {family} {place}", kind=kind, config=config, **how))
+    for place in range(max(map(len, columns.values()))):
+        for family, column in columns.items():
+            if place < len(column):
+                config, how = column[place]
+                rows.append(dict(name=f"{name or kind} {family} {place}", kind=kind, config=config, **how))
     return rows
+
+
+def grid():
+    """All rows."""
+    return [*in_columns("infer", running, FAMILIES), *in_columns("train", training, FAMILIES),
+            *in_columns("train", adapting, ADAPTED, "adapt"), *in_columns("train", adapting_8_bits, ADAPTED[:8], "adapt int8")]
 
 
 if __name__ == "__main__":

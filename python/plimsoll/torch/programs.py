@@ -136,33 +136,40 @@ def adapted(model: Any, job: Training) -> Any:
     return peft.get_peft_model(model, settings)
 
 
-def linear_layers(model: Any) -> Iterator[tuple[Any, str, Any]]:
-    """Every linear layer but the output layer: who has it, under which name, and the layer."""
+def linear_layers(model: Any) -> Iterator[tuple[Any, str, Any, Any]]:
+    """Every linear layer but the output layer: who has it, under which name, the layer, and its matrix,
+    which GPT-2's layers have the other way round."""
     output = model.get_output_embeddings()
+    turned = importlib.import_module("transformers.pytorch_utils").Conv1D
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
-            if type(child) is torch.nn.Linear and child is not output:
-                yield module, name, child
+            if isinstance(child, turned):
+                yield module, name, child, child.weight.data.T
+            elif type(child) is torch.nn.Linear and child is not output:
+                yield module, name, child, child.weight.data
 
 
 def quantize(model: Any, kind: str) -> None:
     """The linear layers as bitsandbytes stores them: 4 bits with double quantization, or 8."""
-    layers = importlib.import_module("bitsandbytes").nn
-    for module, name, child in linear_layers(model):
+    bitsandbytes = importlib.import_module("bitsandbytes")
+    layers = bitsandbytes.nn
+    for module, name, child, weight in linear_layers(model):
         # Made small, so that weights are there once.
         if kind == "nf4":
             new = layers.Linear4bit(1, 1, bias=False, compute_dtype=torch.bfloat16, quant_type="nf4", device="cpu")
             new.weight = layers.Params4bit(
-                child.weight.data, requires_grad=False, compress_statistics=True, quant_type="nf4", module=new
+                weight, requires_grad=False, compress_statistics=True, quant_type="nf4", module=new
             ).to("cuda")
         else:
             new = layers.Linear8bitLt(1, 1, bias=False, has_fp16_weights=False, device="cpu")
-            new.weight = layers.Int8Params(child.weight.data, requires_grad=False, has_fp16_weights=False).to("cuda")
-        new.in_features, new.out_features = child.in_features, child.out_features
+            # Packed here, as loading does: `to` packs only what comes from the host.
+            packed, scales, _ = bitsandbytes.functional.int8_vectorwise_quant(weight.to(torch.float16))
+            new.weight = layers.Int8Params(packed, requires_grad=False, has_fp16_weights=False, CB=packed, SCB=scales)
+        new.out_features, new.in_features = weight.shape
         if child.bias is not None:
             new.bias = child.bias
         setattr(module, name, new)
-        child.weight = None
+        child.weight = weight = packed = None
     model.is_loaded_in_4bit, model.is_loaded_in_8bit = kind == "nf4", kind == "int8"
 
 

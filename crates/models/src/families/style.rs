@@ -62,6 +62,15 @@ pub(crate) enum RotaryKind {
     ButEveryFourth,
 }
 
+/// Which learned positions are added to the embedding in training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PositionKind {
+    /// The same for all sequences.
+    Shared,
+    /// Those of each sequence, as its padding has it.
+    OfEachSequence,
+}
+
 /// Who computes attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttentionKind {
@@ -120,6 +129,8 @@ pub(crate) struct DecoderStyle {
     pub(crate) wide_turns: bool,
     /// Whether cosines and sines stay in 32 bits.
     pub(crate) wide_angles: bool,
+    /// Whether layers with a window have other cosines and sines than those without.
+    pub(crate) angles_by_window: bool,
     /// Whether they are turned in attention itself, whose names hold every part until it returns.
     pub(crate) inline_turns: bool,
     /// Whether they are put together anew even where all of a head is turned.
@@ -130,8 +141,11 @@ pub(crate) struct DecoderStyle {
     pub(crate) scales_residual: bool,
     pub(crate) scales_logits: bool,
     pub(crate) scales_embedding: bool,
-    /// Whether positions have an embedding of their own.
-    pub(crate) learned_positions: bool,
+    /// Positions that have an embedding of their own.
+    pub(crate) positions: Option<PositionKind>,
+    /// Whether the MLP is a part of the layer's program, so that the first product's result takes the
+    /// name of its input.
+    pub(crate) inline_mlp: bool,
     pub(crate) names: NameKind,
     /// Whether logits are bent to a cap.
     pub(crate) caps_logits: bool,
@@ -149,6 +163,8 @@ pub(crate) struct DecoderStyle {
     pub(crate) turned: u64,
     /// Whether training drops numbers out of the stream.
     pub(crate) dropout: bool,
+    /// Whether it does so before the first layer too.
+    pub(crate) drops_embedding: bool,
     pub(crate) attention: AttentionKind,
     /// Whether one head of keys is handed to attention for all heads of queries.
     pub(crate) broadcasts_keys: bool,
@@ -176,13 +192,15 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     late_norms: false,
     wide_turns: false,
     wide_angles: false,
+    angles_by_window: false,
     inline_turns: false,
     joins_turns: false,
     scales_query: false,
     scales_residual: false,
     scales_logits: false,
     scales_embedding: false,
-    learned_positions: false,
+    positions: None,
+    inline_mlp: false,
     names: NameKind::Reused,
     caps_logits: false,
     embedded_width: 0,
@@ -194,6 +212,7 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     rotary: RotaryKind::Turned,
     turned: 0,
     dropout: false,
+    drops_embedding: false,
     attention: AttentionKind::Sdpa,
     broadcasts_keys: false,
     keeps_cache: true,
@@ -222,13 +241,18 @@ impl DecoderStyle {
             "gpt2" | "gpt_bigcode" => DecoderStyle {
                 fused_qkv: true,
                 dropout: true,
-                learned_positions: true,
+                drops_embedding: true,
+                positions: Some(PositionKind::Shared),
                 names: NameKind::UntilSum,
                 ..GPT
             },
-            "opt" => {
-                DecoderStyle { dropout: true, learned_positions: true, scales_query: true, ..GPT }
-            }
+            "opt" => DecoderStyle {
+                dropout: true,
+                positions: Some(PositionKind::OfEachSequence),
+                scales_query: true,
+                inline_mlp: true,
+                ..GPT
+            },
             "gpt_neox" => DecoderStyle {
                 parallel_norm: true,
                 parallel: true,
@@ -265,7 +289,7 @@ impl DecoderStyle {
         Some(match family {
             "gpt_neo" => DecoderStyle {
                 attention: AttentionKind::Operators(ScoreKind::Wide),
-                learned_positions: true,
+                positions: Some(PositionKind::Shared),
                 names: NameKind::UntilSum,
                 ..GPT
             },
@@ -330,6 +354,7 @@ impl DecoderStyle {
                 places: NormPlaces::Both,
                 query_norms: true,
                 late_norms: true,
+                angles_by_window: true,
                 scales_embedding: true,
                 ..LLAMA
             },

@@ -224,6 +224,9 @@ impl Terms {
         if self.training.is_some() {
             self.overhead = self.overhead.with_training();
         }
+        if request.train.is_some_and(|train| train.base_dtype == Some(BaseDtype::Int8)) {
+            self.overhead = self.overhead.with_int8_products();
+        }
         let training = self.training.unwrap_or_default();
         let parts = [
             self.weights_bytes,

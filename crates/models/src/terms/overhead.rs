@@ -37,6 +37,8 @@ const RECORDS: [(Option<Runner>, bool, u64, &str); 2] = [
 
 /// Of PyTorch's: what training adds.
 const BACKWARD: u64 = 71 * MIB;
+/// Of PyTorch's: what bitsandbytes' products in 8 bits load.
+const INT8_PRODUCTS: u64 = 66 * MIB;
 /// Of PyTorch's: what cuBLAS takes when it is first used.
 const CUBLAS: u64 = 64 * MIB;
 
@@ -52,6 +54,13 @@ impl EngineOverhead {
     pub(super) fn with_training(mut self) -> EngineOverhead {
         self.bytes = self.bytes.saturating_add(BACKWARD);
         self.source.push_str("; 71 MiB more while training");
+        self
+    }
+
+    /// The same with products in 8 bits.
+    pub(super) fn with_int8_products(mut self) -> EngineOverhead {
+        self.bytes = self.bytes.saturating_add(INT8_PRODUCTS);
+        self.source.push_str("; 66 MiB more for products in 8 bits");
         self
     }
 

@@ -155,13 +155,6 @@ fn trained(
 }
 
 fn job(train: &TrainingRequest) -> Result<EagerJob, String> {
-    if train.base_dtype == Some(BaseDtype::Int8) && train.checkpointing {
-        return Err(
-            "weights in 8 bits with checkpointing are not estimated from files alone: bitsandbytes keeps \
-             more than its checkpoints let go; --exact runs the model's own program"
-                .to_string(),
-        );
-    }
     let adapters = match (train.lora, train.base_dtype) {
         (None, None) => None,
         (None, Some(_)) => {

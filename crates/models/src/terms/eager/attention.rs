@@ -35,9 +35,6 @@ impl EagerDecoder<'_> {
             query = tape.norm(&self.job, heads, &query);
             keys = tape.norm(&self.job, heads, &keys);
         }
-        if self.style.scales_query {
-            query = tape.unary(&query, query.width, Saved::Nothing);
-        }
         if self.turns(layer) {
             (query, keys) = self.turned(tape, (query, keys), shared, &mut held);
         }
@@ -91,6 +88,9 @@ impl EagerDecoder<'_> {
             let out = tape.linear(&self.job, x, self.matrix(layer, place, hidden, width));
             if self.style.query_norms && !self.style.late_norms && place < 3 {
                 return tape.norm(&self.job, (self.style.norm, self.head_width()), &out);
+            }
+            if self.style.scales_query && place == 1 {
+                return tape.unary(&out, out.width, Saved::Nothing);
             }
             out
         });
@@ -276,16 +276,29 @@ impl EagerDecoder<'_> {
         let same = self.head_width() == self.value_width() && self.head_width() <= WIDEST_HEAD;
         let copies = mask.is_some() && !self.style.broadcasts_keys;
         if shares && (copies || !same) {
-            let heads = pass.tokens.saturating_mul(self.batch).saturating_mul(self.shape.heads);
-            let wide_keys = tape.copied(&keys, heads.saturating_mul(self.head_width()));
-            values = tape.copied(&values, heads.saturating_mul(self.value_width()));
+            let wide_keys = self.for_each_head(tape, pass, &keys, self.head_width());
+            values = self.for_each_head(tape, pass, &values, self.value_width());
             keys = wide_keys;
         } else if shares && (query.width == 4 || self.style.broadcasts_keys) {
             return self.by_math(tape, pass, (scores, out), [query, keys, values], mask);
         }
+        // Of 16 bits it has the order of its queries; the next product needs tokens first.
+        let turned = self.joins() && query.width == 2;
         let attended = self.fused(tape, pass, out, [query, keys, values], mask);
-        // It has the order of its queries; the next product needs tokens first.
-        if self.joins() { tape.copied(&attended, attended.count) } else { attended }
+        if turned { tape.copied(&attended, attended.count) } else { attended }
+    }
+
+    /// Shared keys or values, as wide as if each head had its own: a copy, but of a single head's a view.
+    fn for_each_head(
+        &self,
+        tape: &mut EagerTape<'_>,
+        pass: EagerPass,
+        x: &EagerTensor,
+        width: u64,
+    ) -> EagerTensor {
+        let one = pass.tokens.saturating_mul(self.batch).saturating_mul(width);
+        let all = one.saturating_mul(self.shape.heads);
+        if x.count == one { tape.expanded(x, all) } else { tape.copied(x, all) }
     }
 
     fn value_width(&self) -> u64 {
@@ -320,7 +333,7 @@ impl EagerDecoder<'_> {
             node.inputs.extend(part.node.map(|node| (node, Gradient::New(part.bytes()))));
         }
         node.saved.extend([&keys, &query, &values].map(|part| part.memory.clone()));
-        node.saved.extend([out.memory.clone(), sums]);
+        node.saved.extend([sums, out.memory.clone()]);
         node.saved.extend(mask.map(|mask| mask.memory));
         let mut working = rows.saturating_add(query.count).saturating_mul(4);
         if keys.count < query.count {
@@ -364,20 +377,23 @@ impl EagerDecoder<'_> {
         };
         let (own_keys, own_values) = (own(tape, &keys), own(tape, &values));
         let scaled_keys = tape.unary(&own_keys, 4, Saved::Nothing);
-        let flat = tape.copied(&scaled, scaled.count);
+        // Heads of a single sequence are one after the other as they are.
+        let flat =
+            if self.batch == 1 { scaled.clone() } else { tape.copied(&scaled, scaled.count) };
         let flat_keys = self.spread_out(tape, &scaled_keys, wide);
         let weights = tape.matrices(&flat, &flat_keys, scores);
         drop((flat, flat_keys, scaled_keys));
-        let mut shares = tape.unary(&weights, 4, Saved::Output);
+        let mut shares = tape.softmax(&weights, 4);
         drop(tape.take(scores));
         drop(weights);
-        shares = tape.dropout(&shares, self.style.dropout);
+        shares = tape.dropout(&shares, self.drops());
         let given_back = tape.cast(&shares, narrow);
         let flat_values = self.spread_out(tape, &own_values, wide);
         let attended = tape.matrices(&shares, &flat_values, out);
         drop(flat_values);
         let attended = tape.cast(&attended, narrow);
-        drop((given_back, shares, mask, scaled, own_keys, own_values));
+        drop((mask, scaled, own_keys, own_values));
+        drop((given_back, shares));
         drop((query, keys, values));
         tape.copied(&attended, out)
     }

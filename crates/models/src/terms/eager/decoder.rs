@@ -3,10 +3,11 @@
 
 use super::job::EagerJob;
 use super::ops::{EagerMatrix, Saved};
-use super::tape::{EagerNode, EagerTape, EagerTensor, Gradient};
+use super::tape::{EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient};
 use super::{EagerCache, LAYER_WEIGHTS};
 use crate::families::style::{
-    AttentionKind, DecoderStyle, NameKind, NormKind, NormPlaces, RotaryKind, ScoreKind,
+    AttentionKind, DecoderStyle, NameKind, NormKind, NormPlaces, PositionKind, RotaryKind,
+    ScoreKind,
 };
 use crate::{Biases, ModelShape};
 
@@ -32,6 +33,8 @@ pub(super) type KeptPair = Option<[EagerTensor; 2]>;
 #[derive(Clone, Default)]
 pub(super) struct EagerShared {
     pub(super) angles: Option<[EagerTensor; 2]>,
+    /// Those of layers of the other kind, where these have their own.
+    _others: Option<[EagerTensor; 2]>,
     pub(super) mask: Option<EagerTensor>,
 }
 
@@ -103,11 +106,21 @@ impl EagerDecoder<'_> {
             AttentionKind::Operators(kind) => self.added_mask(tape, pass, kind),
             AttentionKind::Sdpa => mask,
         };
+        let mixed =
+            [true, false].map(|is| self.caches.iter().any(|cache| cache.window.is_some() == is));
+        let angles = self.angles(tape, pass);
+        let others =
+            (self.style.angles_by_window && mixed == [true; 2]).then(|| self.angles(tape, pass));
+        EagerShared { angles, _others: others.flatten(), mask }
+    }
+
+    /// Cosines and sines of all positions of a pass.
+    fn angles(&self, tape: &EagerTape<'_>, pass: EagerPass) -> Option<[EagerTensor; 2]> {
         let width = match self.style.rotary {
             RotaryKind::None => 0,
             _ => self.style.rotated(self.head_width()),
         };
-        let angles = (width > 0).then(|| {
+        (width > 0).then(|| {
             // A generating program brings positions for each sequence.
             let sequences = if self.job.training { 1 } else { self.batch };
             let numbers = pass.count.saturating_mul(width).saturating_mul(sequences);
@@ -126,8 +139,7 @@ impl EagerDecoder<'_> {
             });
             drop((half, whole));
             angles
-        });
-        EagerShared { angles, mask }
+        })
     }
 
     /// A mask that is added to scores, in their type: for each sequence, as padding may differ.
@@ -161,26 +173,62 @@ impl EagerDecoder<'_> {
     /// The stream before the first layer, and what names hold beside it.
     pub(super) fn embedding(
         &self,
-        tape: &EagerTape<'_>,
+        tape: &mut EagerTape<'_>,
         pass: EagerPass,
     ) -> (EagerTensor, Vec<EagerTensor>) {
-        let numbers = self.count(pass, self.shape.hidden);
-        let embedded = tape.tensor(numbers, self.width());
-        if self.style.learned_positions {
+        let embedded = tape.tensor(self.count(pass, self.narrow()), self.width());
+        let table = self.shape.vocab.saturating_mul(self.narrow()).saturating_mul(self.width());
+        let mut embedded = if self.job.trains() {
+            let weights = vec![WeightGradient { weight: 0, bytes: table, narrow: 0 }];
+            tape.record(embedded, EagerNode { weights, ..EagerNode::default() })
+        } else {
+            embedded
+        };
+        if self.style.scales_embedding {
+            embedded = tape.unary(&embedded, self.width(), Saved::Nothing);
+        }
+        // What is run again, or packed, needs an input with a gradient; the former asks for it by name.
+        embedded = match self.job.adapters {
+            Some(_) if self.job.checkpointing => tape.kept_leaf(embedded),
+            Some(_) if self.is_packed() => tape.leaf(embedded),
+            _ => embedded,
+        };
+        if let Some([up, _]) = self.projections() {
+            embedded = tape.linear(&self.job, &embedded, up);
+        }
+        let numbers = embedded.count;
+        if let Some(kind) = self.style.positions {
             // A generating program brings positions for each sequence.
-            let sequences = if self.job.training { self.batch } else { 1 };
-            let positions = tape.tensor(numbers / sequences.max(1), self.width());
-            let sum = tape.tensor(numbers, self.width());
+            let shared = self.job.training && kind == PositionKind::Shared;
+            let sequences = if shared { self.batch.max(1) } else { 1 };
+            let positions = tape.tensor(numbers / sequences, self.width());
+            let sum = tape.add(&embedded, &positions);
             return (sum, vec![embedded, positions]);
         }
-        let embedded =
-            if self.style.scales_embedding { tape.tensor(numbers, self.width()) } else { embedded };
         (embedded.clone(), vec![embedded])
+    }
+
+    /// Where the embedding is narrower than the layers: the matrices between it and them, and back.
+    pub(super) fn projections(&self) -> Option<[EagerMatrix; 2]> {
+        let (narrow, hidden) = (self.narrow(), self.shape.hidden);
+        let between = |weight, inputs, outputs| EagerMatrix {
+            weight,
+            inputs,
+            outputs,
+            bias: false,
+            inner: true,
+        };
+        (narrow != hidden).then(|| [between(3, narrow, hidden), between(2, hidden, narrow)])
     }
 
     /// Whether keys and values are kept for the next tokens.
     pub(super) fn caches(&self) -> bool {
         self.style.keeps_cache && !self.job.training
+    }
+
+    /// Whether numbers are dropped out of the stream.
+    pub(super) fn drops(&self) -> bool {
+        self.style.dropout && self.job.training
     }
 
     /// The width of a head of queries and keys.
@@ -210,16 +258,16 @@ impl EagerDecoder<'_> {
         }
         let (mut mixed, weights) = self.attention(tape, (layer, pass), &normed, shared, kept);
         if style.parallel {
-            mixed = tape.dropout(&mixed, style.dropout);
+            mixed = tape.dropout(&mixed, self.drops());
             let mut inner = if style.parallel_norm {
                 drop(normed);
                 let own = tape.norm(&self.job, self.normed(), x);
-                self.mlp(tape, (layer, pass), &own)
+                self.mlp(tape, (layer, pass), own.clone())
             } else {
                 // The program's name for it stays until the layer returns.
-                self.mlp(tape, (layer, pass), &normed)
+                self.mlp(tape, (layer, pass), normed.clone())
             };
-            inner = tape.dropout(&inner, style.dropout);
+            inner = tape.dropout(&inner, self.drops());
             let sum = tape.add(&inner, &mixed);
             return (tape.add(&sum, x), weights);
         }
@@ -228,23 +276,30 @@ impl EagerDecoder<'_> {
         if after {
             mixed = tape.norm(&self.job, self.normed(), &mixed);
         }
-        mixed = tape.dropout(&mixed, style.dropout);
+        mixed = tape.dropout(&mixed, self.drops());
         let mut residual = self.added(tape, x, &mixed);
         let mixed = (names != NameKind::Reused).then_some(mixed);
         let first = first.filter(|_| names != NameKind::UntilSum);
         if behind {
             residual = tape.norm(&self.job, self.normed(), &residual);
         }
+        if style.inline_mlp {
+            residual = tape.viewed(&residual);
+        }
         let second =
             if before { tape.norm(&self.job, self.normed(), &residual) } else { residual.clone() };
         let first = first.filter(|_| names != NameKind::UntilNorm);
-        let mut inner = self.mlp(tape, (layer, pass), &second);
-        let second = (names != NameKind::Reused).then_some(second);
+        let held = (!style.inline_mlp).then(|| second.clone());
+        let mut inner = self.mlp(tape, (layer, pass), second);
+        let second = held.filter(|_| names != NameKind::Reused);
         if after {
             inner = tape.norm(&self.job, self.normed(), &inner);
         }
-        inner = tape.dropout(&inner, style.dropout);
-        let out = self.added(tape, &residual, &inner);
+        inner = tape.dropout(&inner, self.drops());
+        let mut out = self.added(tape, &residual, &inner);
+        if style.inline_mlp {
+            out = tape.viewed(&out);
+        }
         let out = if behind { tape.norm(&self.job, self.normed(), &out) } else { out };
         drop((inner, second, mixed, first));
         (out, weights)

@@ -13,11 +13,11 @@ impl EagerDecoder<'_> {
         &self,
         tape: &mut EagerTape<'_>,
         (layer, pass): (usize, EagerPass),
-        x: &EagerTensor,
+        x: EagerTensor,
     ) -> EagerTensor {
         let (hidden, wide) = (self.shape.hidden, self.style.dense_width(self.shape, layer));
         if self.style.has_experts(self.shape, layer) {
-            return self.experts(tape, (layer, pass), x);
+            return self.experts(tape, (layer, pass), &x);
         }
         self.dense(tape, layer, x, wide, hidden)
     }
@@ -27,17 +27,18 @@ impl EagerDecoder<'_> {
         &self,
         tape: &mut EagerTape<'_>,
         layer: usize,
-        x: &EagerTensor,
+        x: EagerTensor,
         wide: u64,
         hidden: u64,
     ) -> EagerTensor {
         let rows = x.count.checked_div(hidden).unwrap_or(0);
         let inner = if self.shape.mlp == Mlp::Plain {
-            let first = tape.linear(&self.job, x, self.matrix(layer, 8, hidden, wide));
+            let first = tape.linear(&self.job, &x, self.matrix(layer, 8, hidden, wide));
+            drop(x);
             self.activated(tape, first)
         } else if self.style.fused_gate {
             let both =
-                tape.linear(&self.job, x, self.matrix(layer, 8, hidden, wide.saturating_mul(2)));
+                tape.linear(&self.job, &x, self.matrix(layer, 8, hidden, wide.saturating_mul(2)));
             let [gate, up] = tape.split(&both, [rows.saturating_mul(wide); 2]);
             let gate = self.activated(tape, gate);
             let inner = tape.multiply(&up, &gate);
@@ -47,9 +48,9 @@ impl EagerDecoder<'_> {
             drop(inner);
             return out;
         } else {
-            let gate = tape.linear(&self.job, x, self.matrix(layer, 8, hidden, wide));
+            let gate = tape.linear(&self.job, &x, self.matrix(layer, 8, hidden, wide));
             let gate = self.activated(tape, gate);
-            let up = tape.linear(&self.job, x, self.matrix(layer, 9, hidden, wide));
+            let up = tape.linear(&self.job, &x, self.matrix(layer, 9, hidden, wide));
             tape.multiply(&gate, &up)
         };
         tape.linear(&self.job, &inner, self.matrix(layer, 10, wide, hidden))
@@ -68,7 +69,7 @@ impl EagerDecoder<'_> {
         let shared = self
             .style
             .shared_first
-            .then(|| self.dense(tape, layer, x, self.style.shared_width, hidden));
+            .then(|| self.dense(tape, layer, x.clone(), self.style.shared_width, hidden));
         let sorted = tape.copied(x, rows.saturating_mul(hidden));
         let both = self.grouped(tape, &sorted, (layer, 8), (hidden, wide.saturating_mul(2)), rows);
         // A copy without the rows of experts that are elsewhere.
@@ -92,7 +93,7 @@ impl EagerDecoder<'_> {
         drop(sum);
         let shared = shared.or_else(|| {
             (self.style.shared_width > 0)
-                .then(|| self.dense(tape, layer, x, self.style.shared_width, hidden))
+                .then(|| self.dense(tape, layer, x.clone(), self.style.shared_width, hidden))
         });
         match shared {
             None => out,
@@ -152,7 +153,7 @@ impl EagerDecoder<'_> {
         let half = tape.unary(x, x.width, Saved::Nothing);
         // Powers are in 32 bits under autocast.
         let wide = if self.job.amp { tape.cast(x, 4) } else { x.clone() };
-        let power = tape.unary(&wide, wide.width, Saved::Input);
+        let power = tape.power(&wide);
         drop(wide);
         let part = tape.unary(&power, power.width, Saved::Nothing);
         drop(power);
@@ -162,7 +163,7 @@ impl EagerDecoder<'_> {
         drop(sum);
         let bent = tape.unary(&scaled, scaled.width, Saved::Output);
         drop(scaled);
-        let raised = tape.unary(&bent, bent.width, Saved::Nothing);
+        let raised = tape.shifted(&bent);
         drop(bent);
         tape.multiply(&half, &raised)
     }

@@ -49,7 +49,7 @@ impl EagerDecoder<'_> {
         for _ in 0..2 {
             scores = tape.unary(&scores, 4, Saved::Nothing);
         }
-        scores = tape.unary(&scores, 4, Saved::Output);
+        scores = tape.softmax(&scores, 4);
         let weights = tape.cast(&scores, values.width);
         drop(scores);
         let flat = self.flat(tape, &values);
@@ -93,7 +93,7 @@ impl EagerDecoder<'_> {
         for _ in 0..2 {
             scores = tape.unary(&scores, 4, Saved::Nothing);
         }
-        let wide = tape.unary(&scores, 4, Saved::Output);
+        let wide = tape.softmax(&scores, 4);
         let weights = tape.cast(&wide, values.width);
         drop(wide);
         let flat = self.flat(tape, &values);
@@ -106,6 +106,6 @@ impl EagerDecoder<'_> {
     /// In 32 bits, which a kernel of its own gives for float16; others are cast before.
     fn softmax(&self, tape: &mut EagerTape<'_>, x: &EagerTensor) -> EagerTensor {
         let wide = if self.job.bf16 { tape.cast(x, 4) } else { x.clone() };
-        tape.unary(&wide, 4, Saved::Output)
+        tape.softmax(&wide, 4)
     }
 }

@@ -76,6 +76,27 @@ impl EagerTape<'_> {
         self.record(out, EagerNode { inputs: to(x, x.bytes()), saved, ..EagerNode::default() })
     }
 
+    /// A softmax; its backward pass has the product of its result and gradient for a moment.
+    pub(super) fn softmax(&mut self, x: &EagerTensor, width: u64) -> EagerTensor {
+        let out = self.tensor(x.count, width);
+        let (saved, brief) = (vec![out.memory.clone()], vec![out.bytes()]);
+        let node = EagerNode { inputs: to(x, x.bytes()), saved, brief, ..EagerNode::default() };
+        self.record(out, node)
+    }
+
+    /// A power; its gradient is made of a lower power, and of that times a number.
+    pub(super) fn power(&mut self, x: &EagerTensor) -> EagerTensor {
+        let out = self.tensor(x.count, x.width);
+        self.record(out, EagerNode { working: vec![x.bytes(); 2], ..saving(x) })
+    }
+
+    /// A result of its own whose gradient is the input's: a copy, or a sum with a number.
+    pub(super) fn shifted(&mut self, x: &EagerTensor) -> EagerTensor {
+        let out = self.tensor(x.count, x.width);
+        let inputs = x.node.map(|node| (node, Gradient::Same)).into_iter().collect();
+        self.record(out, EagerNode { inputs, ..EagerNode::default() })
+    }
+
     /// In another type; nothing where it has it.
     pub(super) fn cast(&mut self, x: &EagerTensor, width: u64) -> EagerTensor {
         if x.width == width {
@@ -108,9 +129,20 @@ impl EagerTape<'_> {
         self.record(out, node)
     }
 
+    /// The same numbers in another form; the gradient is seen through a view.
+    pub(super) fn viewed(&mut self, x: &EagerTensor) -> EagerTensor {
+        let inputs = x.node.map(|node| (node, Gradient::Seen)).into_iter().collect();
+        self.record(x.clone(), EagerNode { inputs, ..EagerNode::default() })
+    }
+
     /// A copy in another order or a part of it; the gradient has the input's size.
     pub(super) fn copied(&mut self, x: &EagerTensor, count: u64) -> EagerTensor {
         self.spread(x, count, x.width)
+    }
+
+    /// The same memory, read several times over; the gradients of all readings become a sum.
+    pub(super) fn expanded(&mut self, x: &EagerTensor, count: u64) -> EagerTensor {
+        self.record(x.part(count), EagerNode { inputs: to(x, x.bytes()), ..EagerNode::default() })
     }
 
     /// The same in another type.
@@ -121,7 +153,7 @@ impl EagerTape<'_> {
 
     /// With a mask of a byte for each number, while training.
     pub(super) fn dropout(&mut self, x: &EagerTensor, is_on: bool) -> EagerTensor {
-        if !(is_on && self.records) {
+        if !is_on {
             return x.clone();
         }
         let out = self.tensor(x.count, x.width);
@@ -218,7 +250,7 @@ impl EagerTape<'_> {
             return self.product_with(job, x, matrix, rows, false);
         }
         if base == EagerBase::Int8 {
-            return self.in_8_bits(x, matrix.weight, elements, count);
+            return self.in_8_bits(x, elements, count);
         }
         let unpacked = elements.saturating_mul(2);
         let scales = elements / NF4_BLOCK * 4;
@@ -227,51 +259,30 @@ impl EagerTape<'_> {
         let out = self.tensor(count, 2);
         self.product();
         drop(working);
-        let node =
-            EagerNode { inputs: through(&x16), working: vec![unpacked], ..EagerNode::default() };
+        let working = vec![scales, unpacked];
+        let node = EagerNode { inputs: through(&x16), working, ..EagerNode::default() };
         let out = self.record(out, node);
         let wide = self.cast(&out, x.width);
         drop(out);
         drop(x16);
         // PEFT copies what 4-bit weights give.
-        let copy = self.tensor(wide.count, wide.width);
-        let inputs = wide.node.map(|node| (node, Gradient::Same)).into_iter().collect();
-        self.record(copy, EagerNode { inputs, ..EagerNode::default() })
+        self.shifted(&wide)
     }
 
-    /// Rows in 8 bits with a scale each, sums in 32 bits, and float16 on the way; the input is saved,
-    /// and the matrix unpacked in its type for the backward pass.
-    fn in_8_bits(
-        &mut self,
-        x: &EagerTensor,
-        weight: usize,
-        elements: u64,
-        count: u64,
-    ) -> EagerTensor {
+    /// Rows in 8 bits with a scale each, sums in 32 bits, and float16 on the way; the matrix is unpacked in
+    /// the input's type for the backward pass. bitsandbytes keeps the input itself: past that pass, and past
+    /// a checkpoint, which let go only of what autograd saves.
+    fn in_8_bits(&mut self, x: &EagerTensor, elements: u64, count: u64) -> EagerTensor {
         let half = self.take(x.count.saturating_mul(2));
         let rows = self.take(x.count);
         drop(half);
-        let plain = self.unpacked.remove(&weight);
-        if plain.is_some() {
-            let half = self.take(elements.saturating_mul(2));
-            self.settle(elements);
-            drop(half);
-        }
         let working = [4, 2].map(|width: u64| self.take(count.saturating_mul(width)));
         let out = self.tensor(count, x.width);
         self.product();
-        drop((working, rows, plain));
-        if !self.records {
-            // bitsandbytes keeps it itself.
-            self.retained.push(x.memory.clone());
-        }
-        let node = EagerNode {
-            inputs: through(x),
-            saved: vec![x.memory.clone()],
-            working: vec![elements.saturating_mul(x.width)],
-            ..EagerNode::default()
-        };
-        self.record(out, node)
+        drop((working, rows));
+        self.retained.push(x.memory.clone());
+        let working = vec![elements.saturating_mul(x.width)];
+        self.record(out, EagerNode { inputs: through(x), working, ..EagerNode::default() })
     }
 
     /// What adapters of a rank add: two thin products in 32 bits, scaled.
@@ -287,9 +298,9 @@ impl EagerTape<'_> {
         let rows = x.count.checked_div(matrix.inputs).unwrap_or(0);
         let thin = EagerJob { weight_width: 4, adapters: None, amp: job.amp, ..*job };
         let x = if job.amp { x.clone() } else { self.cast(x, 4) };
-        let down = EagerMatrix { weight: matrix.weight + super::ADAPTERS, outputs: rank, ..matrix };
-        let up =
-            EagerMatrix { weight: matrix.weight + 2 * super::ADAPTERS, inputs: rank, ..matrix };
+        let plain = EagerMatrix { bias: false, ..matrix };
+        let down = EagerMatrix { weight: matrix.weight + super::ADAPTERS, outputs: rank, ..plain };
+        let up = EagerMatrix { weight: matrix.weight + 2 * super::ADAPTERS, inputs: rank, ..plain };
         let a = self.product_with(&thin, &x, down, rows, true);
         let b = self.product_with(&thin, &a, up, rows, true);
         drop(a);
@@ -370,7 +381,8 @@ impl EagerTape<'_> {
         let trains = job.trains() && self.records;
         let node = EagerNode {
             inputs: to(x, x.bytes()),
-            saved: if trains { vec![x.memory.clone()] } else { Vec::new() },
+            // The vector is saved in any case.
+            saved: vec![if trains { x.memory.clone() } else { self.take(0) }],
             working: if trains { vec![x.bytes()] } else { Vec::new() },
             brief: if trains {
                 vec![column_sums(x.count.checked_div(width).unwrap_or(0), width)]

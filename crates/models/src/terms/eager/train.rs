@@ -7,10 +7,9 @@ use super::decoder::{EagerDecoder, EagerPass};
 use super::job::{EagerBase, EagerJob};
 use super::ops::{EagerMatrix, NF4_BLOCK, Saved, column_sums};
 use super::shares::{DdpBuckets, stepped};
-use super::tape::{
-    BACKWARD_PRODUCTS, EagerMemory, EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient,
-};
+use super::tape::{BACKWARD_PRODUCTS, EagerMemory, EagerNode, EagerTape, EagerTensor, Gradient};
 use super::{ADAPTERS, TorchMemory};
+use crate::families::style::NormPlaces;
 use crate::terms::training::{Optimizer, TrainingShard};
 
 /// Steps after which nothing new is reserved.
@@ -53,15 +52,7 @@ impl EagerDecoder<'_> {
     pub(crate) fn training(&self, elements: &[u64], how: &EagerTraining) -> TrainedMemory {
         let weights = self.weights(elements, how);
         let mut tape = EagerTape::within(self.room);
-        let mut packed_later = 0;
-        if self.job.adapters.is_some_and(|adapters| adapters.base == EagerBase::Int8) {
-            for (number, (inputs, outputs)) in self.matrices() {
-                let bytes = inputs.saturating_mul(outputs).saturating_mul(4);
-                tape.unpacked.insert(number, tape.take(bytes));
-                packed_later += 1;
-            }
-        }
-        for weight in weights.iter().skip(packed_later) {
+        for weight in &weights {
             tape.settle(weight.bytes);
         }
         let sharded = if how.shard == TrainingShard::Fsdp2 { how.gpus.max(1) } else { 1 };
@@ -69,13 +60,17 @@ impl EagerDecoder<'_> {
         let mut buckets = DdpBuckets::new(&tape, &weights, how);
         let stepped = stepped(&weights, how);
         let mut states = Vec::new();
+        // The loss has a name until the next is there, and with it its graph.
+        let mut graph = Vec::new();
         for _ in 0..STEPS {
             for _ in 0..how.accumulation.min(3) {
                 let ids = tape.tensor(self.batch.saturating_mul(self.tokens), 8);
                 buckets.before_pass(&tape);
                 let loss = self.loss(&mut tape);
+                drop(std::mem::replace(&mut graph, std::mem::take(&mut tape.retained)));
                 tape.turn_back();
                 tape.backward(&loss);
+                graph.append(&mut tape.retained);
                 drop((loss, ids));
                 tape.hand_out_rest();
             }
@@ -155,7 +150,10 @@ impl EagerDecoder<'_> {
             (x, _) = one.layer(&mut tape, (layer, pass), &x, &shared, &mut None);
         }
         drop(x);
-        tape.seen.range(..ADAPTERS).map(|(&number, &sides)| (number, sides)).collect()
+        let ends = self.projections().into_iter().flatten();
+        let ends = ends.map(|matrix| (matrix.weight, (matrix.inputs, matrix.outputs)));
+        let inner = tape.seen.range(..ADAPTERS).map(|(&number, &sides)| (number, sides));
+        ends.chain(inner).collect()
     }
 
     /// A forward pass and its loss.
@@ -163,22 +161,10 @@ impl EagerDecoder<'_> {
         tape.records = true;
         tape.gather_ends();
         let pass = EagerPass { count: self.tokens, tokens: self.tokens };
-        let vocab = self.shape.vocab;
-        let (embedded, mut held) = self.embedding(tape, pass);
+        let (embedded, held) = self.embedding(tape, pass);
         let shared = self.shared(tape, pass);
-        held.push(embedded.clone());
-        let narrow = self.narrow();
-        let table = vocab.saturating_mul(narrow).saturating_mul(self.width());
-        let embedded = if self.job.trains() {
-            let weights = vec![WeightGradient { weight: 0, bytes: table, narrow: 0 }];
-            tape.record(embedded, EagerNode { weights, ..EagerNode::default() })
-        } else if self.job.checkpointing || self.is_packed() {
-            // What is run again, or packed, needs an input with a gradient.
-            tape.leaf(embedded)
-        } else {
-            embedded
-        };
-        let mut x = tape.dropout(&embedded, self.style.dropout);
+        let mut x = tape.dropout(&embedded, self.style.drops_embedding);
+        drop(embedded);
         let mut last = None;
         for layer in 0..self.caches.len() {
             let shared = shared.clone();
@@ -196,11 +182,11 @@ impl EagerDecoder<'_> {
             x = tape.made_by(x, layer);
         }
         drop(last);
-        drop(embedded);
-        let logits = self.logits(tape, x, narrow, held);
+        let (logits, normed) = self.logits(tape, x, held);
         let wide = tape.cast(&logits, 4);
         let likely = tape.unary(&wide, 4, Saved::Output);
-        drop((wide, logits));
+        drop(wide);
+        drop((normed, logits));
         let loss = tape.tensor(1, 4);
         let inputs = likely.node.map(|node| (node, Gradient::New(likely.bytes())));
         let node = EagerNode { inputs: inputs.into_iter().collect(), ..EagerNode::default() };
@@ -209,28 +195,24 @@ impl EagerDecoder<'_> {
         loss
     }
 
-    /// What the last layer's result becomes: a number for each word of the vocabulary.
+    /// What the last layer's result becomes: a number for each word of the vocabulary; and what they are
+    /// made of, which has a name until the loss is there.
     fn logits(
         &self,
         tape: &mut EagerTape<'_>,
         x: EagerTensor,
-        narrow: u64,
         held: Vec<EagerTensor>,
-    ) -> EagerTensor {
-        let (hidden, vocab) = (self.shape.hidden, self.shape.vocab);
-        let mut normed = tape.norm(&self.job, self.normed(), &x);
+    ) -> (EagerTensor, EagerTensor) {
+        // Norms behind each sum leave nothing for one at the end.
+        let last = match self.style.places {
+            NormPlaces::Behind => x.clone(),
+            _ => tape.norm(&self.job, self.normed(), &x),
+        };
         drop(x);
         drop(held);
-        if narrow != hidden {
-            let down = EagerMatrix {
-                weight: 2,
-                inputs: hidden,
-                outputs: narrow,
-                bias: false,
-                inner: false,
-            };
-            normed = tape.linear(&self.job, &normed, down);
-        }
+        let down = self.projections().map(|[_, down]| tape.linear(&self.job, &last, down));
+        let normed = down.unwrap_or(last);
+        let (narrow, vocab) = (self.narrow(), self.shape.vocab);
         let weight = usize::from(!self.shape.tied_embeddings);
         let matrix =
             EagerMatrix { weight, inputs: narrow, outputs: vocab, bias: false, inner: false };
@@ -243,8 +225,7 @@ impl EagerDecoder<'_> {
             logits = tape.unary(&logits, logits.width, Saved::Output);
             logits = tape.unary(&logits, logits.width, Saved::Nothing);
         }
-        drop(normed);
-        logits
+        (logits, normed)
     }
 
     /// The width of the embedding.

@@ -5,6 +5,7 @@
 //! making, a node's gradients are made before what it saved is let go, and a second gradient for
 //! the same tensor is added into a third.
 
+mod again;
 mod gathered;
 
 use std::cell::RefCell;
@@ -14,6 +15,7 @@ use std::rc::Rc;
 use self::gathered::{FsdpExchange, Gathering};
 use super::super::super::walk::torch::{CUBLAS, CachedBlockId, Caching, TorchMemory};
 
+pub(super) use self::again::Again;
 pub(super) use self::gathered::GatheredGroup;
 
 /// What cuBLAS works in for the thread that runs backward passes.
@@ -83,6 +85,8 @@ pub(super) enum Gradient {
     View(u64),
     /// What arrived, unchanged.
     Same,
+    /// The same through a view.
+    Seen,
 }
 
 /// The gradient of a weight: which, its bytes, and those of what is made before it is cast.
@@ -92,8 +96,6 @@ pub(super) struct WeightGradient {
     pub(super) bytes: u64,
     pub(super) narrow: u64,
 }
-
-pub(super) type Again<'a> = Rc<dyn Fn(&mut EagerTape<'a>, EagerTensor) -> EagerTensor + 'a>;
 
 /// What the backward pass of one operator does.
 #[derive(Default)]
@@ -111,6 +113,8 @@ pub(super) struct EagerNode<'a> {
     pub(super) gradient: Option<EagerMemory>,
     /// Whether the gradient is seen through a view.
     pub(super) view: bool,
+    /// Whether the gradient stays, as that of a tensor that no operator made does.
+    pub(super) keeps: bool,
     /// What is exchanged with other GPUs in the backward pass, where that comes here.
     pub(super) exchange: Option<FsdpExchange>,
 }
@@ -133,17 +137,18 @@ pub(super) struct EagerTape<'a> {
     slots: BTreeMap<usize, WeightSlot>,
     /// Matrices that were met: inputs and outputs by number.
     pub(super) seen: BTreeMap<usize, (u64, u64)>,
-    /// Weights that are to be in 8 bits, by number: they are in 32 until their first product packs them,
-    /// as PEFT casts them when it prepares a model.
-    pub(super) unpacked: BTreeMap<usize, EagerMemory>,
-    /// What an operator keeps past a checkpoint, which lets go only of what autograd saves.
+    /// What stays as long as the graph of a pass is there.
     pub(super) retained: Vec<EagerMemory>,
     /// Whether operators are recorded for a backward pass.
     pub(super) records: bool,
+    /// The node after which nothing is made any more, where a part is run again.
+    last: Option<usize>,
+    /// Whether what nodes saved is theirs alone, as after a part was run again: they let go of it at once.
+    unpacks: bool,
     /// What autocast keeps until the forward pass is over.
     pub(super) casts: Vec<EagerMemory>,
     /// Whether a backward pass has run a product.
-    backward_product: bool,
+    has_backward_product: bool,
     gathering: Gathering,
 }
 
@@ -161,6 +166,8 @@ impl<'a> EagerTape<'a> {
 
     /// Memory of a stream: what it frees serves that stream alone.
     fn take_on(&self, stream: usize, bytes: u64) -> EagerMemory {
+        let over = self.last.is_some_and(|last| self.nodes.len() > last);
+        let bytes = if over { 0 } else { bytes };
         let mut heap = self.heap.borrow_mut();
         heap.live = heap.live.saturating_add(bytes);
         heap.most = heap.most.max(heap.live);
@@ -224,19 +231,14 @@ impl<'a> EagerTape<'a> {
         tensor
     }
 
-    /// Runs a part without keeping what its backward pass needs; that runs it again.
-    pub(super) fn checkpointed(&mut self, x: &EagerTensor, part: Again<'a>) -> EagerTensor {
-        self.records = false;
-        let out = part(self, EagerTensor { node: None, ..x.clone() });
-        self.records = true;
-        let saved = std::mem::take(&mut self.retained);
-        let inputs = x.node.map(|node| (node, Gradient::Same)).into_iter().collect();
-        let again = Some((EagerTensor { node: None, ..x.clone() }, part));
-        // Weights inside get gradients even where the input does not.
-        let mut out = out;
-        out.node = Some(self.nodes.len());
-        self.nodes.push(EagerNode { inputs, again, saved, ..EagerNode::default() });
-        out
+    /// The same where the program asks for its gradient: both stay as long as the graph does.
+    pub(super) fn kept_leaf(&mut self, tensor: EagerTensor) -> EagerTensor {
+        self.retained.push(tensor.memory.clone());
+        let leaf = self.leaf(tensor);
+        if let Some(node) = leaf.node {
+            self.nodes[node].keeps = true;
+        }
+        leaf
     }
 
     fn slot(&mut self, weight: usize) -> &mut WeightSlot {
@@ -279,9 +281,8 @@ impl<'a> EagerTape<'a> {
                 (weight.weight, memory, narrow, weight.bytes)
             })
             .collect();
-        if !(node.weights.is_empty() || self.backward_product) {
-            self.backward_product = true;
-            self.settle(BACKWARD_PRODUCTS);
+        if !node.weights.is_empty() {
+            self.backward_product();
         }
         let made: Vec<_> = node
             .inputs
@@ -290,14 +291,27 @@ impl<'a> EagerTape<'a> {
                 Gradient::New(bytes) => (input, self.take(bytes), false),
                 Gradient::View(bytes) => (input, self.take(bytes), true),
                 Gradient::Same => (input, gradient.clone(), node.view),
+                Gradient::Seen => (input, gradient.clone(), true),
             })
             .collect();
+        // A frozen matrix gets no gradient, so that the first product may be an input's.
+        if node.inputs.iter().any(|(_, kind)| matches!(kind, Gradient::View(_))) {
+            self.backward_product();
+        }
         for &bytes in &node.brief {
             drop(self.take(bytes));
         }
         drop(working);
-        drop(gradient);
-        drop(node.saved);
+        if node.keeps {
+            self.retained.push(gradient.clone());
+        }
+        if self.unpacks {
+            drop(node.saved);
+            drop(gradient);
+        } else {
+            drop(gradient);
+            drop(node.saved);
+        }
         for (input, memory, view) in made {
             self.give(input, memory, view);
         }
@@ -309,29 +323,11 @@ impl<'a> EagerTape<'a> {
         }
     }
 
-    fn unwind_again(
-        &mut self,
-        node: &EagerNode<'a>,
-        x: EagerTensor,
-        part: &Again<'a>,
-        gradient: EagerMemory,
-    ) {
-        self.records = true;
-        let first = self.nodes.len();
-        let x = self.leaf(x);
-        let out = part(self, x);
-        // Autocast begins and ends with it.
-        self.casts.clear();
-        if let Some(last) = out.node {
-            self.nodes[last].gradient = Some(gradient);
+    /// A backward pass ran a product: the first sets aside what cuBLAS works in for its thread.
+    fn backward_product(&mut self) {
+        if !std::mem::replace(&mut self.has_backward_product, true) {
+            self.settle(BACKWARD_PRODUCTS);
         }
-        drop(out);
-        self.unwind(first + 1);
-        let arrived = self.nodes.pop().and_then(|mut leaf| leaf.gradient.take());
-        if let (Some(memory), Some(&(input, _))) = (arrived, node.inputs.first()) {
-            self.give(input, memory, false);
-        }
-        self.records = false;
     }
 
     /// A gradient for a node: the second becomes a sum.
