@@ -12,6 +12,7 @@ __all__ = [
     "Device",
     "GPUMemoryManager",
     "GuardedEnvironment",
+    "HardCall",
     "HardVoxelizer",
     "MemoryInfo",
     "VoxelSpec",
@@ -166,6 +167,10 @@ class VoxelSpec:
     def cells(self) -> str: ...
 
 @final
+class HardCall:
+    def finish(self, voxels: int, coordinates: int, num_points: int) -> int: ...
+
+@final
 class HardVoxelizer:
     def __new__(
         cls,
@@ -218,10 +223,7 @@ class HardVoxelizer:
         points: int,
         count: int,
         columns: int,
-        voxels: int,
-        coordinates: int,
-        num_points: int,
-    ) -> int: ...
+    ) -> HardCall: ...
     def dynamic_resident(
         self, device: int, stream: int, points: int, count: int, columns: int, coordinates: int
     ) -> None: ...

@@ -11,13 +11,13 @@ from __future__ import annotations
 import functools
 import math
 import operator
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from . import tensors
 from ._plimsoll import (
     VoxelSpec,
     available_bytes,
@@ -27,12 +27,14 @@ from ._plimsoll import (
     voxelize_resident,
 )
 from .errors import NeverFits, OutOfMemory, Unavailable
+from .tensors import Cupy, Torch, refuse_complex
 
 Triple = float | Sequence[float]
 Dtypes = {"f32": "float32", "u32": "uint32", "u8": "uint8", "bits": "uint8"}
 # What is made of tensors where they are.
 TENSORS = ("f32", "u32", "u8")
 PLAIN = (int, float, tuple)
+CHUNKED = "voxelize_chunked makes the result some clouds at a time"
 # Results from here on are compared with what is available before they are allocated.
 LARGE = 1 << 30
 CELLS = {"float32": "f32", "uint32": "u32", "uint8": "u8", "bool": "u8", "bits": "bits"}
@@ -69,20 +71,25 @@ def voxelize(
     >>> plimsoll.voxelize(points, 2, 0.5).tolist()
     [[[1.0, 1.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]
     """
-    what = (grid_size, voxel_size, origin, mode, dtype)
     if chunk_size is not None:
         chunk_size = _at_least_one("chunk_size", chunk_size)
+    # Plans are kept for numbers and tuples; lists, arrays and tensors may change.
+    if type(grid_size) not in PLAIN or type(voxel_size) not in PLAIN or type(origin) not in PLAIN:
+        grid_size = _three("grid_size", grid_size, _whole)
+        voxel_size, origin = _three("voxel_size", voxel_size, float), _three("origin", origin, float)
+    library = tensors.library(type(points))
+    if isinstance(library, Torch) and points.is_cuda:
+        return _on_gpu(library, points, grid_size, voxel_size, origin, mode, dtype, out, chunk_size)
+    if isinstance(library, Cupy):
+        with points.device:
+            return _on_gpu(library, points, grid_size, voxel_size, origin, mode, dtype, out, chunk_size)
+    what = (grid_size, voxel_size, origin, mode, dtype)
     if isinstance(points, np.ndarray):
         return _on_host(points, *what, out=out, chunk=chunk_size, device=device, limit=limit)
-    library = type(points).__module__.partition(".")[0]
-    if library == "torch" and points.is_cuda:
-        return _torch(points, *what, out, chunk_size)
-    if library == "cupy":
-        return _cupy(points, *what, out, chunk_size)
-    if library == "torch":
+    if library is not None:
         array, own = tensor_floats(points.cpu()), None if out is None else out.numpy()
         made = _on_host(array, *what, out=own, chunk=chunk_size, device=device, limit=limit)
-        return sys.modules["torch"].from_numpy(made) if out is None else out
+        return library.torch.from_numpy(made) if out is None else out
     if isinstance(points, (list, tuple)) and points and isinstance(points[0], np.ndarray):
         return _on_host(points, *what, out=out, chunk=chunk_size, device=device, limit=limit)
     raise TypeError(
@@ -129,7 +136,7 @@ def voxelize_chunked(
     else:
         raise ValueError("points must be a batch: [B, N, 3], or a list of arrays; points[None] is a batch of one cloud")
     where = str(points.device) if hasattr(points, "is_cuda") and points.is_cuda else "cpu"
-    if type(points).__module__.partition(".")[0] == "cupy":
+    if isinstance(tensors.library(type(points)), Cupy):
         where = f"cuda:{points.device.id}"
     if chunk_size is None:
         try:
@@ -234,16 +241,11 @@ def tensor_floats(tensor: Any) -> npt.NDArray[np.float32]:
     return floats(tensor.detach().float().numpy())
 
 
-def refuse_complex(tensor: Any) -> None:
-    """PyTorch would drop the imaginary part."""
-    if tensor.is_complex():
-        raise TypeError(f"this is a tensor of {tensor.dtype}; it must have real numbers")
-
-
 @functools.lru_cache(maxsize=256)
 def _made_plan(
     grid: Any, size: Any, origin: Any, mode: str, dtype: Any, features: int
 ) -> tuple[VoxelSpec, str, tuple[int, int, int]]:
+    """What is made, as what, and its three extents."""
     cells = None
     if dtype is not None:
         name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype))
@@ -255,17 +257,6 @@ def _made_plan(
     of_features = features if mode in ("mean", "max") else 0
     spec = VoxelSpec(grid, size, origin, mode, cells, of_features)
     return spec, spec.cells, grid
-
-
-def _plan(
-    grid: Any, size: Any, origin: Any, mode: str, dtype: Any, features: int
-) -> tuple[VoxelSpec, str, tuple[int, int, int]]:
-    """What is made, as what, and its three extents. Kept for numbers and tuples; arrays and tensors
-    may change."""
-    if not (type(grid) in PLAIN and type(size) in PLAIN and type(origin) in PLAIN):
-        grid = _three("grid_size", grid, _whole)
-        size, origin = _three("voxel_size", size, float), _three("origin", origin, float)
-    return _made_plan(grid, size, origin, mode, dtype, features)
 
 
 def _on_host(
@@ -292,7 +283,7 @@ def _on_host(
         columns = min((one.shape[-1] for one in clouds if one.ndim), default=0)
     if columns < 3 or any(one.ndim != 2 for one in clouds):
         raise ValueError("clouds must be arrays of [N, 3], or with more columns: x, y, z and features")
-    spec, cells, grid = _plan(grid, size, origin, mode, dtype, columns - 3)
+    spec, cells, grid = _made_plan(grid, size, origin, mode, dtype, columns - 3)
     planes: tuple[int, ...] = (spec.planes,) if mode in ("mean", "max") else ()
     voxels: tuple[int, ...] = (-(-grid[0] * grid[1] * grid[2] // 8),) if cells == "bits" else grid
     shape = (*((len(clouds),) if batched else ()), *planes, *voxels)
@@ -332,75 +323,51 @@ def _available() -> float:
         return math.inf
 
 
-def _resident(
-    shape: tuple[int, ...], grid: Any, size: Any, origin: Any, mode: str, dtype: Any
-) -> tuple[VoxelSpec, str, tuple[int, ...]]:
-    """What is made of points of this shape, as what, and its shape."""
-    if len(shape) not in (2, 3) or shape[-1] < 3:
-        raise ValueError(f"points is {tuple(shape)}; it must be [N, 3] or [B, N, 3], or have more columns")
-    spec, cells, grid = _plan(grid, size, origin, mode, dtype, shape[-1] - 3)
+@functools.lru_cache(maxsize=256)
+def _tensor_plan(
+    grid: Any, size: Any, origin: Any, mode: str, dtype: Any, columns: int
+) -> tuple[VoxelSpec, str, tuple[int, ...], tuple[int, ...]]:
+    """What is made of a cloud of so many columns on a GPU, as what, its shape, and the strides of a
+    batch of them."""
+    spec, cells, grid = _made_plan(grid, size, origin, mode, dtype, columns - 3)
     if cells not in TENSORS:
         raise Unavailable(
             f"{mode} as {cells} on a GPU's tensors is not available: there are kernels for float32, uint32 "
             "and uint8; use an array of numpy (device='cuda:0' keeps the GPU)"
         )
     planes: tuple[int, ...] = (spec.planes,) if mode in ("mean", "max") else ()
-    return spec, cells, (*shape[:-2], *planes, *grid)
+    shape = (*planes, *grid)
+    strides = (*(math.prod(shape[axis:]) for axis in range(len(shape))), 1)
+    return spec, cells, shape, strides
 
 
-def _torch(
-    points: Any, grid: Any, size: Any, origin: Any, mode: str, dtype: Any, out: Any, chunk: int | None
+def _on_gpu(
+    library: Torch | Cupy,
+    points: Any,
+    grid: Any,
+    size: Any,
+    origin: Any,
+    mode: str,
+    dtype: Any,
+    out: Any,
+    chunk: int | None,
 ) -> Any:
-    torch = sys.modules["torch"]
     own = points.shape
-    spec, cells, shape = _resident(own, grid, size, origin, mode, dtype)
-    kind = getattr(torch, Dtypes[cells])
-    if points.dtype is not torch.float32 or not points.is_contiguous() or points.data_ptr() % 16:
-        refuse_complex(points)
-        points = points.detach().to(torch.float32, copy=True).contiguous()
-    device = points.device
+    if len(own) not in (2, 3) or own[-1] < 3:
+        raise ValueError(f"points is {tuple(own)}; it must be [N, 3] or [B, N, 3], or have more columns")
+    spec, cells, shape, strides = _tensor_plan(grid, size, origin, mode, dtype, own[-1])
+    if len(own) == 3:
+        clouds, count, columns = own
+        shape = (clouds, *shape)
+    else:
+        clouds, (count, columns), strides = 1, own, strides[1:]
+    kind = library.kinds[Dtypes[cells]]
+    points, address, number, stream = library.ready(points, library.floats)
     if out is None:
-        try:
-            out = torch.empty(shape, dtype=kind, device=device)
-        except torch.cuda.OutOfMemoryError as error:
-            raise _too_large(shape, device) from error
-    elif out.shape != shape or out.dtype is not kind or out.device != device or not out.is_contiguous():
-        raise ValueError(f"out must be a contiguous tensor of {kind} on {device} of shape {shape}")
-    number = device.index
-    stream = torch._C._cuda_getCurrentRawStream(number)
-    clouds = own[0] if len(own) == 3 else 1
-    voxelize_resident(
-        spec, number, stream, points.data_ptr(), out.data_ptr(), clouds, own[-2], own[-1], chunk
-    )
+        out, to = library.empty(shape, strides, kind, number, CHUNKED)
+    elif library.holds(out, shape, kind, number):
+        to = library.address(out)
+    else:
+        raise ValueError(f"out must be a contiguous tensor of {kind} on cuda:{number} of shape {shape}")
+    voxelize_resident(spec, number, stream, address, to, clouds, count, columns, chunk)
     return out
-
-
-def _cupy(
-    points: Any, grid: Any, size: Any, origin: Any, mode: str, dtype: Any, out: Any, chunk: int | None
-) -> Any:
-    cupy = sys.modules["cupy"]
-    own = points.shape
-    spec, cells, shape = _resident(own, grid, size, origin, mode, dtype)
-    kind = Dtypes[cells]
-    with points.device:
-        if points.dtype != "float32" or not points.flags.c_contiguous or points.data.ptr % 16:
-            points = cupy.array(points, dtype="float32", order="C", copy=True)
-        if out is None:
-            try:
-                out = cupy.empty(shape, dtype=kind)
-            except cupy.cuda.memory.OutOfMemoryError as error:
-                raise _too_large(shape, points.device) from error
-        elif out.shape != shape or out.dtype != kind or not out.flags.c_contiguous:
-            raise ValueError(f"out must be a contiguous array of {kind} of shape {shape}")
-        stream = cupy.cuda.get_current_stream().ptr
-        clouds, number = own[0] if len(own) == 3 else 1, points.device.id
-        addresses = (points.data.ptr, out.data.ptr)
-        voxelize_resident(spec, number, stream, *addresses, clouds, own[-2], own[-1], chunk)
-    return out
-
-
-def _too_large(shape: tuple[int, ...], device: object) -> OutOfMemory:
-    return OutOfMemory(
-        f"out of memory on {device}: the result of shape {shape} cannot be allocated; "
-        "voxelize_chunked makes it some clouds at a time"
-    )

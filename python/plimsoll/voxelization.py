@@ -4,19 +4,22 @@ module of that name in mmcv is."""
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from . import tensors
 from ._plimsoll import HardVoxelizer
-from .errors import OutOfMemory
-from .points import floats, refuse_complex, tensor_floats
+from .points import floats, tensor_floats
+from .tensors import Cupy, Torch
 
 DYNAMIC = -1
 # The largest blocks that the C library's allocator keeps for the next call; larger ones go back to the system.
 REUSED = 32 << 20
+SMALLER = "a smaller max_voxels or max_num_points takes less"
 
 
 class Voxelization:
@@ -93,21 +96,21 @@ class Voxelization:
 
     def forward(self, points: Any) -> Any:
         """What a call gives."""
-        most = self.max_voxels[0 if self.training else 1]
-        made = self._made[0 if self.training else 1]
-        if not isinstance(points, np.ndarray):
-            _library(points)
-        if len(points.shape) != 2 or points.shape[1] < 3:
-            raise ValueError(f"points is {tuple(points.shape)}; it must be [N, C] with x, y, z and features")
+        which = 0 if self.training else 1
+        most, made = self.max_voxels[which], self._made[which]
+        library = None if isinstance(points, np.ndarray) else _library(points)
+        shape = points.shape
+        if len(shape) != 2 or shape[1] < 3:
+            raise ValueError(f"points is {tuple(shape)}; it must be [N, C] with x, y, z and features")
         dynamic = self.max_num_points == DYNAMIC or most == DYNAMIC
-        if isinstance(points, np.ndarray):
+        if library is None:
             return self._on_host(made, most, dynamic, floats(points))
-        if _library(points) == "cupy":
+        if isinstance(library, Cupy):
             with points.device:
-                return self._on_gpu(points, made, most, dynamic, *_cupy(points))
+                return self._on_gpu(library, made, most, dynamic, points)
         if points.is_cuda:
-            return self._on_gpu(points, made, most, dynamic, *_torch(points))
-        torch = sys.modules["torch"]
+            return self._on_gpu(library, made, most, dynamic, points)
+        torch = library.torch
         answer = self._on_host(made, most, dynamic, tensor_floats(points))
         return torch.from_numpy(answer) if dynamic else tuple(torch.from_numpy(one) for one in answer)
 
@@ -145,16 +148,17 @@ class Voxelization:
         _alike(voxels, coors, num_points)
         if isinstance(voxels, np.ndarray):
             return made.pillars(floats(voxels), _numbers(coors), _numbers(num_points))
-        if _library(voxels) == "torch" and not voxels.is_cuda:
-            torch = sys.modules["torch"]
+        library = _library(voxels)
+        if isinstance(library, Torch) and not voxels.is_cuda:
             arrays = tensor_floats(voxels), _numbers(coors.numpy()), _numbers(num_points.numpy())
-            return torch.from_numpy(made.pillars(*arrays))
-        with _on_device(voxels) as (ready, empty, pointer, where):
-            voxels, coors, num_points = ready(voxels), ready(coors, True), ready(num_points, True)
-            features = empty((*shape[:2], shape[2] + 6), False)
+            return library.torch.from_numpy(made.pillars(*arrays))
+        with _on_device(voxels) as library:
+            voxels, rows, number, stream = library.ready(voxels, library.floats)
+            coors, places, *_ = library.ready(coors, library.words)
+            num_points, counts, *_ = library.ready(num_points, library.words)
+            features, to = _fresh(library, (*shape[:2], shape[2] + 6), number)
             if shape[0]:
-                given = pointer(voxels), pointer(coors), pointer(num_points), pointer(features)
-                made.pillars_resident(*where, shape[0], shape[2], *given)
+                made.pillars_resident(number, stream, shape[0], shape[2], rows, places, counts, to)
             return features
 
     def birds_eye(self, values: Any, coors: Any) -> Any:
@@ -174,47 +178,42 @@ class Voxelization:
         _alike(values, coors)
         if isinstance(values, np.ndarray):
             return made.birds_eye(floats(values), _numbers(coors))
-        if _library(values) == "torch" and not values.is_cuda:
-            torch = sys.modules["torch"]
-            return torch.from_numpy(made.birds_eye(tensor_floats(values), _numbers(coors.numpy())))
-        with _on_device(values) as (ready, empty, pointer, where):
-            values, coors = ready(values), ready(coors, True)
-            image = empty((1, shape[1], self.grid_size[1], self.grid_size[0]), False)
-            given = pointer(values), pointer(coors), pointer(image)
-            made.birds_eye_resident(*where, shape[0], shape[1], *given)
+        library = _library(values)
+        if isinstance(library, Torch) and not values.is_cuda:
+            return library.torch.from_numpy(made.birds_eye(tensor_floats(values), _numbers(coors.numpy())))
+        with _on_device(values) as library:
+            values, rows, number, stream = library.ready(values, library.floats)
+            coors, places, *_ = library.ready(coors, library.words)
+            image, to = _fresh(library, (1, shape[1], self.grid_size[1], self.grid_size[0]), number)
+            made.birds_eye_resident(number, stream, shape[0], shape[1], rows, places, to)
             return image
 
-    def _on_gpu(
-        self,
-        points: Any,
-        made: HardVoxelizer,
-        most: int,
-        dynamic: bool,
-        points_of: Any,
-        empty: Any,
-        pointer: Any,
-        where: tuple[int, int],
-    ) -> Any:
-        """`where` is the number of the device, and its current stream."""
-        points = points_of(points)
-        count, columns = points.shape
+    def _on_gpu(self, library: Torch | Cupy, made: HardVoxelizer, most: int, dynamic: bool, points: Any) -> Any:
         if dynamic:
-            places = empty((count, 3), True)
-            if count:
-                made.dynamic_resident(*where, pointer(points), count, columns, pointer(places))
-            return places
-        room = min(count, most)
-        voxels = empty((room, self.max_num_points, columns), False)
-        # One allocation for both: it takes longer than a view. The second begins at a multiple of 16 bytes.
-        second = -(-3 * room // 4) * 4
-        words = empty((second + room,), True)
-        total = 0
+            return self._places_on_gpu(library, made, points)
+        return self._voxels_on_gpu(library, made, most, points)
+
+    def _places_on_gpu(self, library: Torch | Cupy, made: HardVoxelizer, points: Any) -> Any:
+        points, address, number, stream = library.ready(points, library.floats)
+        count, columns = points.shape
+        places, to = library.empty((count, 3), (3, 1), library.words, number, SMALLER)
         if count:
-            places = pointer(words)
-            buffers = pointer(voxels), places, places + 4 * second
-            total = made.hard_resident(*where, pointer(points), count, columns, *buffers)
-        coors = words[: 3 * total].reshape(total, 3)
-        return voxels[:total], coors, words[second : second + total]
+            made.dynamic_resident(number, stream, address, count, columns, to)
+        return places
+
+    def _voxels_on_gpu(self, library: Torch | Cupy, made: HardVoxelizer, most: int, points: Any) -> Any:
+        points, address, number, stream = library.ready(points, library.floats)
+        count, columns = points.shape
+        # The first kernel has no use for the results: it runs while they are allocated.
+        call = made.hard_resident(number, stream, address, count, columns) if count else None
+        room, each = min(count, most), self.max_num_points
+        shape, strides = (room, each, columns), (each * columns, columns, 1)
+        voxels, to = library.empty(shape, strides, library.floats, number, SMALLER)
+        coors, places = library.empty((room, 3), (3, 1), library.words, number, SMALLER)
+        num_points, counts = library.empty((room,), (1,), library.words, number, SMALLER)
+        total = call.finish(to, places, counts) if call is not None else 0
+        cut = library.cut
+        return cut(voxels, total, each, columns), cut(coors, total, 3), cut(num_points, total)
 
     def __repr__(self) -> str:
         return (
@@ -224,9 +223,9 @@ class Voxelization:
         )
 
 
-def _library(points: Any) -> str:
-    library = type(points).__module__.partition(".")[0]
-    if library not in ("torch", "cupy"):
+def _library(points: Any) -> Torch | Cupy:
+    library = tensors.library(type(points))
+    if library is None:
         raise TypeError(
             "points must be an array of numpy, or a tensor of PyTorch or CuPy, not "
             f"{type(points).__module__}.{type(points).__name__}"
@@ -235,14 +234,17 @@ def _library(points: Any) -> str:
 
 
 @contextlib.contextmanager
-def _on_device(points: Any) -> Iterator[tuple[Any, Any, Any, tuple[int, int]]]:
-    """How a tensor's library has tensors as they are needed, memory and addresses; the device and its
-    stream."""
-    if _library(points) == "cupy":
-        with points.device:
-            yield _cupy(points)
-    else:
-        yield _torch(points)
+def _on_device(points: Any) -> Iterator[Torch | Cupy]:
+    """The library of a tensor, with calls for the device where it is."""
+    library = _library(points)
+    with points.device if library.is_cupy else contextlib.nullcontext():
+        yield library
+
+
+def _fresh(library: Torch | Cupy, shape: tuple[int, ...], number: int) -> tuple[Any, int]:
+    """A tensor of floats, and where it is."""
+    strides = tuple(math.prod(shape[axis:]) for axis in range(1, len(shape) + 1))
+    return library.empty(shape, strides, library.floats, number, SMALLER)
 
 
 def _alike(first: Any, *others: Any) -> None:
@@ -262,50 +264,3 @@ def _alike(first: Any, *others: Any) -> None:
 
 def _numbers(array: Any) -> Any:
     return np.require(np.asarray(array), np.int32, ("C", "A"))
-
-
-def _too_large(shape: tuple[int, ...], device: object) -> OutOfMemory:
-    return OutOfMemory(
-        f"out of memory on {device}: {shape} cannot be allocated; a smaller max_voxels or "
-        "max_num_points takes less"
-    )
-
-
-def _torch(points: Any) -> tuple[Any, Any, Any, tuple[int, int]]:
-    torch = sys.modules["torch"]
-    device = points.device
-
-    def ready(tensor: Any, whole: bool = False) -> Any:
-        kind = torch.int32 if whole else torch.float32
-        if tensor.dtype is kind and tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
-            return tensor
-        refuse_complex(tensor)
-        return tensor.detach().to(kind, copy=True).contiguous()
-
-    def empty(shape: tuple[int, ...], whole: bool) -> Any:
-        try:
-            return torch.empty(shape, dtype=torch.int32 if whole else torch.float32, device=device)
-        except torch.cuda.OutOfMemoryError as error:
-            raise _too_large(shape, device) from error
-
-    stream = torch._C._cuda_getCurrentRawStream(device.index)
-    return ready, empty, lambda tensor: tensor.data_ptr(), (device.index, stream)
-
-
-def _cupy(points: Any) -> tuple[Any, Any, Any, tuple[int, int]]:
-    cupy = sys.modules["cupy"]
-    device = points.device
-
-    def ready(array: Any, whole: bool = False) -> Any:
-        kind = "int32" if whole else "float32"
-        if array.dtype == kind and array.flags.c_contiguous and array.data.ptr % 16 == 0:
-            return array
-        return cupy.array(array, dtype=kind, order="C", copy=True)
-
-    def empty(shape: tuple[int, ...], whole: bool) -> Any:
-        try:
-            return cupy.empty(shape, dtype="int32" if whole else "float32")
-        except cupy.cuda.memory.OutOfMemoryError as error:
-            raise _too_large(shape, device) from error
-
-    return ready, empty, lambda array: array.data.ptr, (device.id, cupy.cuda.get_current_stream().ptr)

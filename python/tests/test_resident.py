@@ -28,20 +28,22 @@ class Tensor:
         return self.at
     def is_contiguous(self):
         return True
-    def __getitem__(self, part):
-        rows = len(range(self.shape[0])[part])
-        return Tensor((rows, *self.shape[1:]), self.dtype, self.device)
+    def get_device(self):
+        return self.device.index
+    def resize_(self, *shape):
+        self.shape = shape
+        return self
 
 Tensor.made = 0
 Tensor.__module__ = "torch"
 torch = types.ModuleType("torch")
 for name in ("float32", "uint8", "uint32", "int32"):
     setattr(torch, name, types.SimpleNamespace(name=name, __name__=name))
-torch.empty = lambda shape, dtype, device: Tensor(shape, dtype, device)
-torch.cuda = types.SimpleNamespace(OutOfMemoryError=MemoryError)
-torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0)
-sys.modules["torch"] = torch
 device = types.SimpleNamespace(index=0)
+torch.empty = lambda shape, dtype, device: Tensor(shape, dtype, types.SimpleNamespace(index=int(device[5:])))
+torch.cuda = types.SimpleNamespace(OutOfMemoryError=MemoryError)
+torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0, _cuda_getDevice=lambda: 0)
+sys.modules["torch"] = torch
 driver = ctypes.CDLL("libcuda.so.1")
 
 def launches(work):
@@ -91,6 +93,61 @@ image, queued = launches(lambda: layer.birds_eye(Tensor((70, 64), torch.float32,
 assert image.shape == (1, 64, 12, 6) and queued == 3, (image.shape, queued)
 places, queued = launches(lambda: plimsoll.Voxelization([0.5, 0.25, 4], [-1, -1, 0, 2, 2, 4], -1)(one))
 assert places.shape == (500, 3) and queued == 1
+
+# The second kernel of hard voxels may start early, and tells that there are three.
+def queued_by(work):
+    names = b"cuLaunchKernel", b"cuLaunchKernelEx", b"cuMemsetD8Async"
+    before = [driver.fake_calls(name) for name in names]
+    made = work()
+    return made, [driver.fake_calls(name) - calls for name, calls in zip(names, before)]
+
+def shapes(made):
+    return [tensor.shape for tensor in made]
+
+layer(one)
+made, queued = queued_by(lambda: layer(one))
+assert shapes(made) == [(3, 8, 4), (3, 3), (3,)] and queued == [1, 1, 0], (shapes(made), queued)
+assert [tensor.dtype for tensor in made] == [torch.float32, torch.int32, torch.int32]
+
+# Where the results cannot be allocated, what the first kernel left is cleared.
+def fails():
+    def empty(shape, dtype, device):
+        raise MemoryError
+    kept, torch.empty = torch.empty, empty
+    try:
+        layer(one)
+    except plimsoll.OutOfMemory as error:
+        assert "cuda:0" in str(error) and "max_voxels" in str(error), error
+    else:
+        raise AssertionError("it was made of nothing")
+    finally:
+        torch.empty = kept
+
+assert queued_by(fails)[1] == [1, 0, 3]
+made, queued = queued_by(lambda: layer(one))
+assert shapes(made) == [(3, 8, 4), (3, 3), (3,)] and queued == [1, 1, 0], (shapes(made), queued)
+none, queued = queued_by(lambda: layer(Tensor((0, 4), torch.float32, device)))
+assert shapes(none) == [(0, 8, 4), (0, 3), (0,)] and queued == [0, 0, 0]
+
+# What PyTorch's compiled code calls is used for tensors of the current device, and for no other.
+class Other(Tensor):
+    pass
+
+Other.__module__ = "torch"
+quick = []
+def empty_strided(shape, strides, dtype):
+    quick.append((shape, strides))
+    return Other(shape, dtype, device)
+
+torch._C._dynamo = types.SimpleNamespace(guards=types.SimpleNamespace(_empty_strided_cuda=empty_strided))
+made = plimsoll.voxelize(Other((2, 500, 5), torch.float32, device), (2, 3, 4), 0.25, mode="mean")
+assert made.shape == (2, 2, 2, 3, 4) and quick == [((2, 2, 2, 3, 4), (48, 24, 12, 4, 1))], quick
+made = plimsoll.voxelize(Other((500, 5), torch.float32, device), (2, 3, 4), 0.25, mode="count")
+assert quick[1:] == [((2, 3, 4), (12, 4, 1))], quick
+assert shapes(layer(Other((500, 4), torch.float32, device))) == [(3, 8, 4), (3, 3), (3,)]
+assert quick[2:] == [((100, 8, 4), (32, 4, 1)), ((100, 3), (3, 1)), ((100,), (1,))], quick
+made = plimsoll.voxelize(Other((500, 5), torch.float32, types.SimpleNamespace(index=1)), 4, 0.25, mode="count")
+assert len(quick) == 5 and made.get_device() == 1
 print("done")
 """
 

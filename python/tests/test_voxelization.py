@@ -167,8 +167,11 @@ class OnHost:
     def __init__(self, layer: plimsoll.Voxelization, given: Floats) -> None:
         self.layer, self.given = layer, given
 
-    def hard_resident(self, device: int, stream: int, points: int, count: int, columns: int, *buffers: int) -> int:
+    def hard_resident(self, device: int, stream: int, points: int, count: int, columns: int) -> OnHost:
         assert (device, stream, count, columns) == (3, 7, *self.given.shape)
+        return self
+
+    def finish(self, *buffers: int) -> int:
         made = self.layer(self.given)
         for part, address in zip(made, buffers, strict=True):
             assert address % 16 == 0
@@ -176,21 +179,34 @@ class OnHost:
         return len(made[0])
 
 
+class Arrays:
+    """Arrays of numpy as a library for a GPU has its tensors."""
+
+    floats, words = np.float32, np.int32
+
+    def ready(self, points: Floats, kind: Any) -> tuple[Floats, int, int, int]:
+        return points, points.ctypes.data, 3, 7
+
+    def empty(self, shape: tuple[int, ...], strides: tuple[int, ...], kind: Any, number: int, advice: str) -> Any:
+        # Aligned as a GPU's memory is.
+        room = np.full(int(np.prod(shape)) + 128, 77, kind)
+        start = -(room.ctypes.data % 512) % 512 // 4
+        made = room[start : start + int(np.prod(shape))].reshape(shape)
+        assert number == 3 and (made.size == 0 or made.strides == tuple(4 * one for one in strides))
+        return made, made.ctypes.data
+
+    def cut(self, array: Any, *shape: int) -> Any:
+        assert array.shape[1:] == shape[1:]
+        return array[: shape[0]]
+
+
 @pytest.mark.parametrize(("points", "voxels"), [(0, 10), (1, 10), (701, 13), (702, 1000)])
 def test_buffers_on_a_gpu_have_their_places(points: int, voxels: int) -> None:
     given = cloud(points)
     layer = plimsoll.Voxelization(SIZE, RANGE, 3, voxels)
-
-    def empty(shape: tuple[int, ...], whole: bool) -> Any:
-        # Aligned as a GPU's memory is.
-        kind = np.int32 if whole else np.float32
-        room = np.full(int(np.prod(shape)) + 128, 77, kind)
-        start = -(room.ctypes.data % 512) % 512 // 4
-        return room[start : start + int(np.prod(shape))].reshape(shape)
-
     made: Any = OnHost(layer, given)
-    gpu = (lambda one: one, empty, lambda one: one.ctypes.data, (3, 7))
-    got = layer._on_gpu(given, made, voxels, False, *gpu)
+    arrays: Any = Arrays()
+    got = layer._on_gpu(arrays, made, voxels, False, given)
     for part, want in zip(got, layer(given), strict=True):
         assert part.shape == want.shape and part.dtype == want.dtype and part.tobytes() == want.tobytes()
 

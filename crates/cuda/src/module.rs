@@ -1,7 +1,7 @@
 //! Compiled code: modules, their functions, and launches.
 
 use std::ffi::{CString, c_int, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::sys::{
     CUfunction, CUlaunchAttribute_st, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
@@ -16,6 +16,9 @@ use crate::error::CudaResult;
 pub struct RawModule {
     context: Arc<Context>,
     raw: CUmodule,
+    /// Functions with more shared memory than the default, and how much: to tell the driver takes
+    /// a good part of a launch.
+    shared: Mutex<Vec<(RawFunction, u32)>>,
 }
 
 /// How a launch differs from a plain one.
@@ -28,7 +31,7 @@ pub enum LaunchMode {
 }
 
 /// A function of a module; valid as long as the module.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawFunction(CUfunction);
 
 // SAFETY: the driver allows every call on a module from every thread.
@@ -62,7 +65,7 @@ impl RawModule {
         // SAFETY: the driver writes a pointer to a variable of ours, and reads the image before
         // it returns: a text up to its zero, a binary as the caller promised.
         unsafe { call!(context.driver, cuModuleLoadData(&raw mut raw, image)) }?;
-        Ok(RawModule { context: Arc::clone(context), raw })
+        Ok(RawModule { context: Arc::clone(context), raw, shared: Mutex::default() })
     }
 
     /// A function by its name.
@@ -113,13 +116,20 @@ impl RawModule {
     /// Lets launches of a function use more dynamic shared memory than the default limit.
     pub fn allow_shared(&self, function: RawFunction, bytes: u32) -> CudaResult<()> {
         const MAX_DYNAMIC_SHARED: c_int = 8;
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if shared.iter().any(|(known, allowed)| *known == function && *allowed >= bytes) {
+            return Ok(());
+        }
         let driver = self.context.driver;
         let set = driver.optional(driver.table.cuFuncSetAttribute, "cuFuncSetAttribute")?;
         let _entered = self.context.enter()?;
-        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        let number = c_int::try_from(bytes).unwrap_or(c_int::MAX);
         // SAFETY: the function belongs to this module, which lives.
-        let code = unsafe { set(function.0, MAX_DYNAMIC_SHARED, bytes) };
-        Ok(driver.check("cuFuncSetAttribute", code)?)
+        let code = unsafe { set(function.0, MAX_DYNAMIC_SHARED, number) };
+        driver.check("cuFuncSetAttribute", code)?;
+        shared.retain(|(known, _)| *known != function);
+        shared.push((function, bytes));
+        Ok(())
     }
 
     /// Launches a function in a mode that plain launches do not have.

@@ -303,3 +303,24 @@ fn what_cannot_be_is_named() {
     assert!(scatter_points(&[0.0; 4], 2, &[0, 3], 2, ScatterRule::Sum).is_err());
     assert!(voxels_to_points(&[0.0; 4], 2, &[2]).is_err());
 }
+
+#[test]
+fn small_clouds_are_written_in_place_with_any_number_of_columns() {
+    let spec = HardSpec::new([0.25; 3], [0.0, 0.0, 0.0, 2.0, 1.5, 1.0], 3, 90).unwrap();
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / (1 << 24) as f32 * 2.3 - 0.1
+    };
+    for columns in 3..=7 {
+        let floats: Vec<f32> = (0..600 * columns).map(|_| next()).collect();
+        let batch = PointBatch::one(&floats, columns).unwrap();
+        let made = hard_voxelize(&batch, &spec).unwrap();
+        let (mut a, mut b, mut c) = (vec![7.0; 90 * 3 * columns], vec![7; 90 * 3], vec![7; 90]);
+        let to = HardSlices { voxels: &mut a, coordinates: &mut b, num_points: &mut c };
+        let voxels = HardHost::new(spec).run_into(&batch, to).unwrap()[0];
+        assert!(voxels > 40);
+        assert_eq!(a[..voxels * 3 * columns], made.voxels);
+        assert_eq!((&b[..voxels * 3], &c[..voxels]), (&made.coordinates[..], &made.num_points[..]));
+    }
+}

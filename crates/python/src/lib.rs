@@ -45,7 +45,7 @@ mod _plimsoll {
     #[pymodule_export]
     use crate::points::cuda::voxelize_resident;
     #[pymodule_export]
-    use crate::points::hard::PyHardVoxelizer;
+    use crate::points::hard::{PyHardCall, PyHardVoxelizer};
     #[pymodule_export]
     use crate::points::read::read_clouds;
     #[pymodule_export]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::iter::plumbing::{Producer, ProducerCallback};
 use rayon::prelude::*;
 
+use super::places::CellPlaces;
 use crate::grid::VoxelGrid;
 use crate::simd;
 use crate::simd::place::{self, BLOCK, SimdPlaces};
@@ -114,10 +115,7 @@ pub(super) trait FindCells<K> {
 impl FindCells<u32> for SimdPlaces {
     fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<u32>) -> DroppedPoints {
         by_pieces(floats, columns, cells, |floats, cells| {
-            let mut packed = [0.0; 3 * BLOCK];
-            for (block, cells) in floats.chunks(BLOCK * columns).zip(cells.chunks_mut(BLOCK)) {
-                simd::places(self, place::triples(block, columns, &mut packed), cells);
-            }
+            simd::places(self, floats, columns, cells);
         })
     }
 }
@@ -240,49 +238,40 @@ trait FindEntry<K> {
     fn entry(&mut self, key: K) -> &mut CellEntry<K>;
 }
 
-/// Cells of a small grid: a place for each. A place holds the number of a cell's entry, and below
-/// it which cloud it was of, so that the places need not be cleared for the next cloud.
+/// Cells of a small grid, by a place for each.
 #[derive(Debug)]
 pub(super) struct DenseCells<K> {
-    places: Vec<u32>,
-    cloud: u32,
+    places: CellPlaces,
     entries: Vec<CellEntry<K>>,
 }
 
 impl<K> Default for DenseCells<K> {
     fn default() -> DenseCells<K> {
-        DenseCells { places: Vec::new(), cloud: 0, entries: Vec::new() }
+        DenseCells { places: CellPlaces::default(), entries: Vec::new() }
     }
 }
-
-/// Bits of a place that say which cloud it was of; the entries of a small cloud fit above them.
-const CLOUD_BITS: u32 = 16;
 
 impl<K: CellNumber> DenseCells<K> {
     /// Empty, for a cloud of a grid of so many cells.
     fn clear(&mut self, cells: usize) {
-        self.cloud += 1;
-        if self.places.len() != cells || self.cloud >= 1 << CLOUD_BITS {
-            self.places.clear();
-            self.places.resize(cells, 0);
-            self.cloud = 1;
-        }
+        self.places.clear(cells);
         self.entries.clear();
     }
 }
 
 impl<K: CellNumber> FindEntry<K> for DenseCells<K> {
     fn fetch(&self, key: K) {
-        simd::fetch(&self.places, key.number() as usize);
+        self.places.fetch(key.number() as usize);
     }
 
     fn entry(&mut self, key: K) -> &mut CellEntry<K> {
-        let place = &mut self.places[key.number() as usize];
-        if *place & ((1 << CLOUD_BITS) - 1) != self.cloud {
-            *place = (self.entries.len() as u32) << CLOUD_BITS | self.cloud;
+        let cell = key.number() as usize;
+        let mut places = self.places.of_cloud();
+        let at = places.get(cell).unwrap_or_else(|| {
+            places.set(cell, self.entries.len());
             self.entries.push(CellEntry { key, ..CellEntry::default() });
-        }
-        let at = (*place >> CLOUD_BITS) as usize;
+            self.entries.len() - 1
+        });
         &mut self.entries[at]
     }
 }

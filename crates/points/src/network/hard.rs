@@ -7,6 +7,7 @@
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
+use super::direct::{DirectCloud, DirectVoxels};
 use super::group::{self, DroppedPoints};
 use super::links::{HardLinks, Workspace};
 use super::{HardSpec, PointBatch};
@@ -49,6 +50,7 @@ pub struct HardHost {
     narrow: Option<(SimdPlaces, Workspace<u32>)>,
     wide: Workspace<u64>,
     links: HardLinks,
+    direct: DirectVoxels,
 }
 
 /// Voxels of a piece of parallel work.
@@ -59,7 +61,8 @@ impl HardHost {
     #[must_use]
     pub fn new(spec: HardSpec) -> HardHost {
         let narrow = SimdPlaces::new(spec.grid()).map(|places| (places, Workspace::default()));
-        HardHost { spec, narrow, wide: Workspace::default(), links: HardLinks::default() }
+        let (wide, links) = (Workspace::default(), HardLinks::default());
+        HardHost { spec, narrow, wide, links, direct: DirectVoxels::default() }
     }
 
     /// What it makes.
@@ -109,25 +112,32 @@ impl HardHost {
         let (spec, columns) = (self.spec, batch.columns());
         let (mut clouds, mut before) = (Vec::new(), 0usize);
         for cloud in 0..batch.clouds() {
-            self.link(batch, cloud);
-            let voxels = self.links.firsts.len();
             let room = to.from(before, &spec, columns);
-            let each = spec.max_points() as usize * columns;
-            let fits = room.voxels.len() / each.max(1) >= voxels
-                && room.coordinates.len() / spec.form().columns() >= voxels
-                && room.num_points.len() >= voxels;
-            if !fits {
-                return Err(Error::Config {
-                    field: "capacity",
-                    value: format!("too little for {} voxels", before + voxels),
-                    range: "min(points, max_voxels) of each cloud",
-                });
-            }
-            self.fill(batch, cloud, 0, room);
+            let most = room.capacity(&spec, columns);
+            let voxels = self.make(batch, cloud, room).ok_or_else(|| Error::Config {
+                field: "capacity",
+                value: format!("{} voxels", before + most),
+                range: "min(points, max_voxels) of each cloud",
+            })?;
             clouds.push(voxels);
             before += voxels;
         }
         Ok(clouds)
+    }
+
+    /// Makes the voxels of one cloud; gives how many there are, or nothing where there is no room.
+    fn make(&mut self, batch: &PointBatch<'_>, cloud: usize, to: HardSlices<'_>) -> Option<usize> {
+        let (floats, columns) = (batch.cloud(cloud), batch.columns());
+        if let Some((rule, _)) = &self.narrow
+            && group::is_dense(floats.len() / columns, self.spec.grid().voxels())
+        {
+            let cloud = DirectCloud { floats, columns, number: batch.number(cloud) };
+            return self.direct.run(rule, &self.spec, cloud, to);
+        }
+        self.link(batch, cloud);
+        let voxels = self.links.firsts.len();
+        (voxels <= to.capacity(&self.spec, columns)).then(|| self.fill(batch, cloud, 0, to))?;
+        Some(voxels)
     }
 
     /// Makes the voxels of one cloud and hands them to `take` a part at a time, at most so many
@@ -246,6 +256,12 @@ pub struct HardSlices<'s> {
 }
 
 impl HardSlices<'_> {
+    /// Voxels that there is room for.
+    pub(super) fn capacity(&self, spec: &HardSpec, columns: usize) -> usize {
+        let voxels = self.voxels.len() / (spec.max_points() as usize * columns).max(1);
+        voxels.min(self.coordinates.len() / spec.form().columns()).min(self.num_points.len())
+    }
+
     /// From a voxel on.
     fn from(&mut self, voxel: usize, spec: &HardSpec, columns: usize) -> HardSlices<'_> {
         let each = spec.max_points() as usize * columns;

@@ -11,11 +11,13 @@
 //! This is the rule and the host's form of it. What devices make is the same to the bit
 //! ([`backend`](crate::backend)); all of it but [`UniqueVoxels`] is there too.
 
+mod direct;
 mod dynamic;
 mod group;
 mod hard;
 mod links;
 mod pillars;
+mod places;
 mod points;
 mod spec;
 

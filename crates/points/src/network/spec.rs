@@ -75,7 +75,9 @@ impl CoordinateForm {
             }
             None => to,
         };
-        to.iter_mut().zip(place).for_each(|(to, number)| *to = number);
+        if let Some(to) = to.first_chunk_mut() {
+            *to = place;
+        }
     }
 }
 

@@ -20,13 +20,13 @@ mod x86;
 use place::SimdPlaces;
 
 /// The places of whole points: see [`place::places`].
-pub(crate) fn places(rule: &SimdPlaces, coordinates: &[f32], out: &mut [u32]) {
+pub(crate) fn places(rule: &SimdPlaces, floats: &[f32], stride: usize, out: &mut [u32]) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the twin needs AVX2, and it was just found to be there.
-        return unsafe { x86::places(rule, coordinates, out) };
+        return unsafe { x86::places(rule, floats, stride, out) };
     }
-    place::places(rule, coordinates, out);
+    place::places(rule, floats, stride, out);
 }
 
 /// Bits into floats: see [`spread::floats`]. `past` says that the output is too large for
@@ -103,14 +103,17 @@ mod tests {
                 _ => (state >> 8) as f32 / (1 << 24) as f32 * 2.4 - 0.4,
             }
         };
-        let points: Vec<f32> = (0..3 * 50_003).map(|_| next()).collect();
-        let (mut plain, mut chosen) = (vec![0; 50_003], vec![0; 50_003]);
-        place::places(&rule, &points, &mut plain);
-        places(&rule, &points, &mut chosen);
-        assert_eq!(plain, chosen);
-        for (point, place) in points.chunks_exact(3).zip(&plain) {
-            let voxel = grid.voxel([point[0], point[1], point[2]]);
-            assert_eq!(voxel, (*place < place::NOWHERE).then_some(u64::from(*place)), "{point:?}");
+        for stride in [3, 4, 5] {
+            let points: Vec<f32> = (0..stride * 50_003).map(|_| next()).collect();
+            let (mut plain, mut chosen) = (vec![0; 50_003], vec![0; 50_003]);
+            place::places(&rule, &points, stride, &mut plain);
+            places(&rule, &points, stride, &mut chosen);
+            assert_eq!(plain, chosen);
+            for (point, place) in points.chunks_exact(stride).zip(&plain) {
+                let voxel = grid.voxel([point[0], point[1], point[2]]);
+                let place = (*place < place::NOWHERE).then_some(u64::from(*place));
+                assert_eq!(voxel, place, "{point:?}");
+            }
         }
     }
 }

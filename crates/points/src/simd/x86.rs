@@ -10,8 +10,8 @@ use super::place::{self, SimdPlaces};
 use super::spread;
 
 #[target_feature(enable = "avx2")]
-pub(super) fn places(rule: &SimdPlaces, coordinates: &[f32], out: &mut [u32]) {
-    place::places(rule, coordinates, out);
+pub(super) fn places(rule: &SimdPlaces, floats: &[f32], stride: usize, out: &mut [u32]) {
+    place::places(rule, floats, stride, out);
 }
 
 #[target_feature(enable = "avx2")]

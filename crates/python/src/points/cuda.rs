@@ -11,7 +11,7 @@ use plimsoll::backend::cuda::{Cuda, CudaOptions};
 use plimsoll::{AdaptiveRunner, Error, Stream};
 use plimsoll_points::backend::cuda::{
     HardShape, ResidentHard, ResidentPillars, ResidentPlaces, ResidentReduced, ResidentShape,
-    ResidentVoxels,
+    ResidentVoxels, StartedHard,
 };
 use plimsoll_points::network::HardSpec;
 use plimsoll_points::{VoxelMode, VoxelSpec};
@@ -30,6 +30,7 @@ struct CudaState {
     device: Arc<Cuda>,
     streams: HashMap<usize, Stream>,
     shapes: Vec<(Stream, ResidentShape, Arc<ResidentGrids>)>,
+    /// Those that no call uses now; those used last are behind.
     hard: Vec<(Stream, Arc<ResidentHard>)>,
     places: Vec<(HardSpec, usize, Arc<ResidentPlaces>)>,
     pillars: Vec<(Stream, PillarsKey, Arc<ResidentPillars>)>,
@@ -141,30 +142,86 @@ impl CudaState {
     }
 }
 
-/// Kernels of hard voxels for a cloud of so many points, as a stream of the caller's has them.
-pub(super) fn hard(
-    number: u32,
-    raw: usize,
-    spec: &HardSpec,
-    columns: usize,
-    count: u64,
-) -> plimsoll::Result<(Arc<ResidentHard>, Stream)> {
-    // Clouds of changing length share kernels.
-    let points = count.next_power_of_two();
-    let shape = HardShape { spec: *spec, columns, clouds: 1, points, ragged: false };
-    let mut state = lock(state(number)?);
-    let stream = state.stream(raw)?;
-    let known = state.hard.iter().find(|(on, hard)| *on == stream && *hard.shape() == shape);
-    if let Some((_, hard)) = known {
-        return Ok((Arc::clone(hard), stream));
+/// Hard voxels in the making: the first kernel is queued. Its kernels are its own until it is
+/// dropped, so that no other thread queues one in between.
+pub(super) struct HardCall {
+    /// Dropped before the kernels are put back.
+    started: StartedHard,
+    lease: HardLease,
+}
+
+/// Kernels that are taken from a device's, and put back when this is dropped.
+struct HardLease {
+    state: &'static Mutex<CudaState>,
+    stream: Stream,
+    hard: Arc<ResidentHard>,
+}
+
+impl HardLease {
+    /// Kernels for a cloud of so many points, as a stream of the caller's has them.
+    fn take(number: u32, raw: usize, shape: HardShape) -> plimsoll::Result<HardLease> {
+        let whole = state(number)?;
+        let mut state = lock(whole);
+        let stream = state.stream(raw)?;
+        let known =
+            state.hard.iter().rposition(|(on, hard)| *on == stream && *hard.shape() == shape);
+        if let Some(place) = known {
+            let (_, hard) = state.hard.remove(place);
+            return Ok(HardLease { state: whole, stream, hard });
+        }
+        if state.hard.len() >= MOST_SHAPES {
+            // What it works in is returned behind the work of all streams.
+            state.device.synchronize_stream(state.hard[0].0)?;
+            state.hard.remove(0);
+        }
+        let hard = Arc::new(ResidentHard::new(Arc::clone(&state.device), &shape)?);
+        Ok(HardLease { state: whole, stream, hard })
     }
-    let made = Arc::new(ResidentHard::new(Arc::clone(&state.device), &shape)?);
-    if state.hard.len() >= MOST_SHAPES {
-        state.device.synchronize_stream(state.hard[0].0)?;
-        state.hard.remove(0);
+}
+
+impl Drop for HardLease {
+    fn drop(&mut self) {
+        lock(self.state).hard.push((self.stream, Arc::clone(&self.hard)));
     }
-    state.hard.push((stream, Arc::clone(&made)));
-    Ok((made, stream))
+}
+
+impl HardCall {
+    /// Queues the first kernel for a cloud of so many points, on a stream of the caller's.
+    ///
+    /// # Safety
+    ///
+    /// At the address are so many points of the device, until the stream is past the launch.
+    pub(super) unsafe fn start(
+        (number, raw): (u32, usize),
+        spec: &HardSpec,
+        columns: usize,
+        count: u64,
+        points: u64,
+    ) -> plimsoll::Result<HardCall> {
+        // Clouds of changing length share kernels.
+        let most = count.next_power_of_two();
+        let shape = HardShape { spec: *spec, columns, clouds: 1, points: most, ragged: false };
+        let lease = HardLease::take(number, raw, shape)?;
+        // SAFETY: the caller's promise; nobody else has these kernels.
+        let started = unsafe { lease.hard.start(lease.stream, count, points) }?;
+        Ok(HardCall { started, lease })
+    }
+
+    /// Queues the second kernel; gives the number of voxels, which may still be in the making.
+    ///
+    /// # Safety
+    ///
+    /// As [`StartedHard::finish`].
+    pub(super) unsafe fn finish(
+        self,
+        voxels: u64,
+        coordinates: u64,
+        num_points: u64,
+    ) -> plimsoll::Result<u64> {
+        let HardCall { started, lease: _lease } = self;
+        // SAFETY: the caller's promise.
+        unsafe { started.finish(voxels, coordinates, num_points) }
+    }
 }
 
 /// The kernel of dynamic voxels for points of so many columns.

@@ -6,7 +6,7 @@ use numpy::{
     IntoPyArray, PyArray1, PyArray2, PyArray3, PyArray4, PyArrayMethods, PyReadonlyArray1,
     PyReadonlyArray2, PyReadonlyArray3,
 };
-use plimsoll_points::backend::cuda::{HardBuffers, HardClouds, PillarCount};
+use plimsoll_points::backend::cuda::PillarCount;
 use plimsoll_points::network::{
     CoordinateForm, HardHost, HardSlices, HardSpec, HardVoxels, PointBatch, birds_eye,
     dynamic_coordinates, pillar_features,
@@ -14,7 +14,8 @@ use plimsoll_points::network::{
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use super::{cuda, workers};
+use super::cuda::{self, HardCall};
+use super::workers;
 use crate::errors::OrRaise;
 
 type HardArrays<'py> =
@@ -192,9 +193,8 @@ impl PyHardVoxelizer {
         .or_raise()
     }
 
-    /// Queues hard voxelization of a tensor on a GPU, on a stream of the caller's; gives the number
-    /// of voxels, which may still be in the making.
-    #[expect(clippy::too_many_arguments, reason = "what Python knows of four tensors")]
+    /// Queues the first half of hard voxelization of a tensor on a GPU, on a stream of the caller's.
+    /// It reads points alone: what the other half writes to can be allocated while it runs.
     fn hard_resident(
         &self,
         py: Python<'_>,
@@ -203,18 +203,11 @@ impl PyHardVoxelizer {
         points: u64,
         count: u64,
         columns: usize,
-        voxels: u64,
-        coordinates: u64,
-        num_points: u64,
-    ) -> PyResult<u64> {
-        let buffers = HardBuffers { points, voxels, coordinates, num_points, totals: 0 };
-        let clouds = HardClouds::Equal { clouds: 1, points: count };
-        py.detach(|| {
-            let (hard, stream) = cuda::hard(device, stream, &self.spec, columns, count)?;
-            // SAFETY: the caller's tensors, which it keeps until its stream is past the launch.
-            unsafe { hard.launch_counted(stream, clouds, &buffers) }
-        })
-        .or_raise()
+    ) -> PyResult<PyHardCall> {
+        // SAFETY: the caller's tensor, which it keeps until its stream is past the launch.
+        let start =
+            || unsafe { HardCall::start((device, stream), &self.spec, columns, count, points) };
+        Ok(PyHardCall(Mutex::new(Some(py.detach(start).or_raise()?))))
     }
 
     /// The same for the voxel of every point.
@@ -235,6 +228,27 @@ impl PyHardVoxelizer {
             unsafe { places.launch(stream, points, count, coordinates) }
         })
         .or_raise()
+    }
+}
+
+/// Hard voxelization of a tensor on a GPU whose first half is queued.
+#[pyclass(name = "HardCall", module = "plimsoll._plimsoll", frozen)]
+pub(crate) struct PyHardCall(Mutex<Option<HardCall>>);
+
+#[pymethods]
+impl PyHardCall {
+    /// Queues the other half, and gives the number of voxels, which may still be in the making.
+    fn finish(
+        &self,
+        py: Python<'_>,
+        voxels: u64,
+        coordinates: u64,
+        num_points: u64,
+    ) -> PyResult<u64> {
+        let call = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let call = call.ok_or_else(|| PyValueError::new_err("it is finished already"))?;
+        // SAFETY: the caller's tensors, which it keeps until its stream is past the launch.
+        py.detach(|| unsafe { call.finish(voxels, coordinates, num_points) }).or_raise()
     }
 }
 

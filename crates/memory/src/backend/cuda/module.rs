@@ -27,11 +27,13 @@ use std::sync::Arc;
 use super::Cuda;
 use crate::memory::{Address, Stream};
 use plimsoll_cuda::{LaunchMode, RawFunction, RawModule};
-use plimsoll_machine::error::Result;
+use plimsoll_machine::error::{Error, Result};
 
 /// A block may have 48 KiB of shared memory without being asked for more. What a kernel declares for
 /// itself counts as well and is not known here: so it is asked for from this much on.
 const PLAIN_SHARED: u32 = 32 << 10;
+/// More arguments than any kernel here takes.
+const MOST_ARGUMENTS: usize = 64;
 
 /// Code that a device can load.
 #[derive(Debug, Clone)]
@@ -149,14 +151,16 @@ impl From<Address> for Argument {
 }
 
 impl Argument {
-    fn place(&mut self) -> *mut c_void {
-        match self {
-            Argument::U64(value) => (&raw mut *value).cast(),
-            Argument::U32(value) => (&raw mut *value).cast(),
-            Argument::I32(value) => (&raw mut *value).cast(),
-            Argument::F32(value) => (&raw mut *value).cast(),
-            Argument::F64(value) => (&raw mut *value).cast(),
-        }
+    /// Where its value is. The driver's interface has no word for places that are only read.
+    fn place(&self) -> *mut c_void {
+        let place: *const c_void = match self {
+            Argument::U64(value) => (&raw const *value).cast(),
+            Argument::U32(value) => (&raw const *value).cast(),
+            Argument::I32(value) => (&raw const *value).cast(),
+            Argument::F32(value) => (&raw const *value).cast(),
+            Argument::F64(value) => (&raw const *value).cast(),
+        };
+        place.cast_mut()
     }
 }
 
@@ -188,7 +192,8 @@ impl Module {
 }
 
 impl Function {
-    /// Queues the function on a stream of the device that it was loaded on.
+    /// Queues the function on a stream of the device that it was loaded on; it takes at most 64
+    /// arguments.
     ///
     /// # Safety
     ///
@@ -249,22 +254,25 @@ impl Function {
         extra: Option<LaunchMode>,
     ) -> Result<()> {
         let stream = self.module.queue.get(stream)?;
-        let mut values = arguments.to_vec();
-        let mut places: Vec<*mut c_void> = values.iter_mut().map(Argument::place).collect();
+        let mut places = [std::ptr::null_mut(); MOST_ARGUMENTS];
+        let places = places.get_mut(..arguments.len()).ok_or_else(|| Error::Config {
+            field: "arguments",
+            value: arguments.len().to_string(),
+            range: "at most 64",
+        })?;
+        places.iter_mut().zip(arguments).for_each(|(place, argument)| *place = argument.place());
         let Launch { grid, block, shared } = launch;
         let module = &self.module.device;
         if shared > PLAIN_SHARED {
             module.allow_shared(self.raw, shared)?;
         }
         let shape = (grid, block, shared);
-        // SAFETY: the function is of this module; the rest is the caller's promise. Values and
-        // places outlive the call, which copies them.
+        // SAFETY: the function is of this module; the rest is the caller's promise. Arguments and
+        // places outlive the call, which copies them and writes to none.
         unsafe {
             match extra {
-                Some(extra) => {
-                    Ok(module.launch_with(extra, self.raw, &stream, shape, &mut places)?)
-                }
-                None => Ok(module.launch(self.raw, &stream, shape, &mut places)?),
+                Some(extra) => Ok(module.launch_with(extra, self.raw, &stream, shape, places)?),
+                None => Ok(module.launch(self.raw, &stream, shape, places)?),
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Hard voxels of clouds that are on the device already, on the caller's memory and stream.
 //!
 //! Made once for a shape, launched as often as wanted, captured in a graph where one likes: a
-//! launch queues two kernels and waits for nothing.
+//! launch queues two kernels and waits for nothing. Only the second writes to the caller's memory,
+//! which can so be allocated while the first runs ([`ResidentHard::start`]).
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +11,9 @@ use plimsoll_memory::backend::cuda::{Argument, Cuda, Function, Launch};
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
 use super::held::CallerStreams;
+use super::started::StartedHard;
 use super::totals::PinnedTotals;
-use super::{grid_arguments, load};
+use super::{ARGUMENTS, grid_arguments, load};
 use crate::backend::device::program::{
     HARD_LANES, hard_fits, hard_slot_bytes, hard_slots, hard_text,
 };
@@ -73,14 +75,14 @@ pub struct HardBuffers {
 /// Hard voxelization on the device, for shapes up to one.
 #[derive(Debug)]
 pub struct ResidentHard {
-    device: Arc<Cuda>,
+    pub(super) device: Arc<Cuda>,
     shape: HardShape,
     kernels: [Function; 2],
     /// Whether the second kernel may start before the first is over.
     early: bool,
     workspace: Vec<(Block, u64)>,
     /// Made when a launch is first waited for.
-    totals: Mutex<Option<PinnedTotals>>,
+    pub(super) totals: Mutex<Option<PinnedTotals>>,
     streams: CallerStreams,
 }
 
@@ -203,35 +205,16 @@ impl ResidentHard {
         clouds: HardClouds,
         buffers: &HardBuffers,
     ) -> Result<()> {
-        let (count, longest, starts) = self.check(clouds, buffers)?;
-        let across = longest.div_ceil(HARD_LANES.into()).max(1);
-        let shape =
-            Launch { grid: [across as u32, count, 1], block: [HARD_LANES, 1, 1], shared: 0 };
-        let rests = self.arguments(buffers);
-        let early = [false, self.early];
-        for ((kernel, rest), early) in self.kernels.iter().zip(rests).zip(early) {
-            let mut arguments = vec![Argument::U64(buffers.points), Argument::U64(starts)];
-            let grid = self.shape.spec.grid();
-            let launch = [0, grid.voxels(), longest, u64::from(count)];
-            arguments.extend(grid_arguments(grid, launch));
-            arguments.extend(rest);
-            // SAFETY: the arguments are those of the kernel; the workspace is as large as the
-            // shape says, which the clouds are within, and the rest is the caller's promise.
-            let queued = unsafe {
-                match early {
-                    true => kernel.launch_early(stream, shape, &arguments),
-                    false => kernel.launch(stream, shape, &arguments),
-                }
-            };
-            // A step without the next leaves something behind.
-            queued.inspect_err(|_| drop(self.clear(stream)))?;
+        check_outputs(buffers)?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            self.insert(stream, clouds, buffers.points)?;
+            self.fill(stream, clouds, buffers)
         }
-        Ok(())
     }
 
-    /// Queues the work and waits until the number of voxels is known, which is long before they
-    /// are written: what is queued on the stream behind it finds them. `totals` of the buffers is
-    /// not used.
+    /// Queues the first kernel, which takes about half of the time and reads the points alone: the
+    /// caller can allocate what the second one writes to while it runs. One cloud.
     ///
     /// # Errors
     ///
@@ -239,50 +222,100 @@ impl ResidentHard {
     ///
     /// # Safety
     ///
+    /// As [`ResidentHard::launch`], and nothing else is launched with this value before the answer
+    /// is finished or dropped.
+    pub unsafe fn start(
+        self: &Arc<ResidentHard>,
+        stream: Stream,
+        count: u64,
+        points: u64,
+    ) -> Result<StartedHard> {
+        self.pinned(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let clouds = HardClouds::Equal { clouds: 1, points: count };
+        // SAFETY: the caller's promise.
+        unsafe { self.insert(stream, clouds, points) }?;
+        Ok(StartedHard::new(Arc::clone(self), stream, clouds, points))
+    }
+
+    /// Where the device tells how many voxels there are; made when it is first needed.
+    pub(super) fn pinned<'t>(
+        &self,
+        totals: &'t mut Option<PinnedTotals>,
+    ) -> Result<&'t mut PinnedTotals> {
+        Ok(match totals.take() {
+            Some(pinned) => totals.insert(pinned),
+            None => totals.insert(PinnedTotals::new(self.device.info().number)?),
+        })
+    }
+
+    /// Queues the first kernel.
+    ///
+    /// # Safety
+    ///
+    /// As [`ResidentHard::launch`], of the points.
+    unsafe fn insert(&self, stream: Stream, clouds: HardClouds, points: u64) -> Result<()> {
+        let (launch, mut arguments) = self.arguments(clouds, points)?;
+        arguments.push(self.own(REPORT));
+        // SAFETY: the arguments are those of the kernel; the workspace is as large as the shape
+        // says, which the clouds are within, and the rest is the caller's promise.
+        unsafe { self.kernels[0].launch(stream, launch, &arguments) }
+    }
+
+    /// Queues the second kernel, behind the first one of the same clouds.
+    ///
+    /// # Safety
+    ///
     /// As [`ResidentHard::launch`].
-    pub unsafe fn launch_counted(
+    pub(super) unsafe fn fill(
         &self,
         stream: Stream,
         clouds: HardClouds,
-        buffers: &HardBuffers,
-    ) -> Result<u64> {
-        let (HardClouds::Equal { clouds: count, .. } | HardClouds::Ragged { clouds: count, .. }) =
-            clouds;
-        // Held until the number is read: another launch would write it again.
-        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
-        let pinned = match totals.take() {
-            Some(pinned) => totals.insert(pinned),
-            None => totals.insert(PinnedTotals::new(self.device.info().number, self.shape.clouds)?),
+        to: &HardBuffers,
+    ) -> Result<()> {
+        let (launch, mut arguments) = self.arguments(clouds, to.points)?;
+        arguments.extend([self.shape.spec.max_voxels(), 0].map(Argument::U32));
+        let outputs = [to.voxels, to.coordinates, to.num_points, to.totals];
+        arguments.extend(outputs.map(Argument::U64));
+        // SAFETY: as above.
+        let queued = unsafe {
+            match self.early {
+                true => self.kernels[1].launch_early(stream, launch, &arguments),
+                false => self.kernels[1].launch(stream, launch, &arguments),
+            }
         };
-        let totals = pinned.start(count.min(self.shape.clouds));
-        // SAFETY: the caller's promise; the totals have room for all clouds of the shape.
-        unsafe { self.launch(stream, clouds, &HardBuffers { totals, ..*buffers }) }?;
-        pinned.wait(&self.device, stream)
+        // A step without the next leaves something behind.
+        queued.inspect_err(|_| drop(self.clear(stream)))
     }
 
-    /// What each kernel takes behind points, where clouds begin and the grid.
-    fn arguments(&self, buffers: &HardBuffers) -> [Vec<Argument>; 2] {
-        let own = |index: usize| Argument::from(self.workspace[index].0.address());
-        let table = [
-            own(TABLES),
+    fn own(&self, index: usize) -> Argument {
+        self.workspace[index].0.address().into()
+    }
+
+    /// The blocks of a kernel, and what both take: points, where clouds begin, the grid, and what
+    /// they work in.
+    fn arguments(&self, clouds: HardClouds, points: u64) -> Result<(Launch, Vec<Argument>)> {
+        let (count, longest, starts) = self.check(clouds, points)?;
+        let across = longest.div_ceil(HARD_LANES.into()).max(1);
+        let launch =
+            Launch { grid: [across as u32, count, 1], block: [HARD_LANES, 1, 1], shared: 0 };
+        let grid = self.shape.spec.grid();
+        let mut arguments = Vec::with_capacity(ARGUMENTS);
+        arguments.extend([points, starts].map(Argument::U64));
+        arguments.extend(grid_arguments(grid, [0, grid.voxels(), longest, u64::from(count)]));
+        arguments.extend([
+            self.own(TABLES),
             Argument::U64(hard_slots(self.shape.points.max(1))),
-            own(LISTS),
-            own(ROWS),
-            own(OWNERS),
-            own(STATUS),
-            own(STATE),
-        ];
-        let mut insert = table.to_vec();
-        insert.push(own(REPORT));
-        let mut fill = table.to_vec();
-        fill.extend([self.shape.spec.max_voxels(), 0].map(Argument::U32));
-        let outputs = [buffers.voxels, buffers.coordinates, buffers.num_points, buffers.totals];
-        fill.extend(outputs.map(Argument::U64));
-        [insert, fill]
+            self.own(LISTS),
+            self.own(ROWS),
+            self.own(OWNERS),
+            self.own(STATUS),
+            self.own(STATE),
+        ]);
+        Ok((launch, arguments))
     }
 
     /// Clouds, points of the longest, and where they begin.
-    fn check(&self, clouds: HardClouds, buffers: &HardBuffers) -> Result<(u32, u64, u64)> {
+    fn check(&self, clouds: HardClouds, points: u64) -> Result<(u32, u64, u64)> {
         let shape = &self.shape;
         let (count, longest, starts) = match clouds {
             HardClouds::Equal { clouds, points } => (clouds, points, 0),
@@ -297,16 +330,11 @@ impl ResidentHard {
                 range: "1 or more, and no more clouds and points than the shape says",
             });
         }
-        let whole = [buffers.points, buffers.voxels];
-        let words = [buffers.coordinates, buffers.num_points, buffers.totals];
-        let aligned = whole.iter().all(|address| address % 16 == 0)
-            && words.iter().all(|address| address % 4 == 0 && *address != 0)
-            && starts % 8 == 0;
-        if !aligned {
+        if !points.is_multiple_of(16) || !starts.is_multiple_of(8) {
             return Err(Error::Config {
-                field: "buffers",
-                value: format!("{buffers:?}"),
-                range: "addresses of the device: points and voxels aligned to 16 bytes, starts to 8",
+                field: "points",
+                value: format!("{points:#x}, and {clouds:?}"),
+                range: "addresses of the device: points aligned to 16 bytes, starts to 8",
             });
         }
         Ok((count, longest, starts))
@@ -332,7 +360,7 @@ impl ResidentHard {
         Ok((sum(0), sum(1)))
     }
 
-    fn clear(&self, stream: Stream) -> Result<()> {
+    pub(super) fn clear(&self, stream: Stream) -> Result<()> {
         for (block, bytes) in self.workspace.iter().take(ZEROED) {
             self.device.fill_on(stream, block.address(), 0, Bytes(*bytes))?;
         }
@@ -350,4 +378,18 @@ impl Drop for ResidentHard {
             }
         }
     }
+}
+
+/// Whether results can be written there.
+pub(super) fn check_outputs(buffers: &HardBuffers) -> Result<()> {
+    let words = [buffers.coordinates, buffers.num_points, buffers.totals];
+    let words_fit = words.iter().all(|at| at.is_multiple_of(4) && *at != 0);
+    if buffers.voxels.is_multiple_of(16) && words_fit {
+        return Ok(());
+    }
+    Err(Error::Config {
+        field: "buffers",
+        value: format!("{buffers:?}"),
+        range: "addresses of the device, of voxels aligned to 16 bytes",
+    })
 }

@@ -14,6 +14,7 @@ mod plan;
 mod reduced;
 mod resident;
 mod scatter;
+mod started;
 mod totals;
 
 use std::collections::{BTreeSet, HashMap};
@@ -42,6 +43,7 @@ pub use places::ResidentPlaces;
 pub use reduced::ResidentReduced;
 pub use resident::{ResidentCounts, ResidentShape, ResidentVoxels};
 pub use scatter::{ResidentScatter, ScatterShape};
+pub use started::StartedHard;
 
 /// Every operation for itself, rounded to nearest, with subnormals.
 const EXACT: [&str; 4] = ["--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"];
@@ -156,10 +158,12 @@ fn build(target: &str, text: &ProgramText, options: &[String]) -> Result<Code> {
 }
 
 /// As [`program::grid_arguments`](super::device::program::grid_arguments), for launches here.
-fn grid_arguments(grid: &VoxelGrid, launch: [u64; 4]) -> Vec<Argument> {
-    let arguments = super::device::program::grid_arguments(grid, launch);
-    arguments.iter().map(argument).collect()
+fn grid_arguments(grid: &VoxelGrid, launch: [u64; 4]) -> [Argument; 16] {
+    super::device::program::grid_arguments(grid, launch).each_ref().map(argument)
 }
+
+/// Room for the arguments of a kernel over points.
+const ARGUMENTS: usize = 32;
 
 fn launch_of(shape: KernelShape) -> Launch {
     let [x, y] = shape.blocks;

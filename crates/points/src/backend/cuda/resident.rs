@@ -9,7 +9,7 @@ use plimsoll_memory::backend::cuda::{Argument, Cuda, Function, Launch};
 use plimsoll_memory::{Block, Bytes, Device, Error, Memory, Request, Result, Stream};
 
 use super::plan::{Exchange, PlanFacts, VoxelPlan};
-use super::{Defines, Division, grid_arguments, load};
+use super::{ARGUMENTS, Defines, Division, grid_arguments, load};
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// The shape of a batch: clouds of equally many points, every point with its features.
@@ -213,7 +213,8 @@ impl ResidentVoxels {
         let [bits, first, second] = self.workspace.map(|block| Argument::from(block.address()));
         let [blocks, after] = report_blocks(&self.shape, self.plan);
         let over_points = |report: &[Argument]| {
-            let mut arguments = vec![points, Argument::U64(0)];
+            let mut arguments = Vec::with_capacity(ARGUMENTS);
+            arguments.extend([points, Argument::U64(0)]);
             arguments.extend(self.grid(count));
             arguments.extend_from_slice(report);
             arguments
@@ -294,7 +295,7 @@ impl ResidentVoxels {
         self.shape.clouds.clamp(1, 65_535) as u32
     }
 
-    fn grid(&self, points: u64) -> Vec<Argument> {
+    fn grid(&self, points: u64) -> [Argument; 16] {
         let grid = self.shape.spec.grid();
         grid_arguments(grid, [0, grid.voxels(), points, self.shape.clouds])
     }

@@ -1,4 +1,4 @@
-//! How many voxels a launch made, told by the device itself: in memory of the host that it writes.
+//! How many voxels a launch of one cloud made, told by the device itself: in memory of the host that it writes.
 //!
 //! A copy to the host would wait for all of the launch. A kernel knows the number long before it
 //! has written the voxels.
@@ -13,27 +13,27 @@ const NOT_YET: i32 = -1;
 /// Longer than any launch takes that has nothing in front of it. Then waiting without a rest is
 /// only a burden.
 const SPIN: Duration = Duration::from_millis(1);
+/// How often the number is looked at before the clock: that takes longer, on some machines far
+/// longer.
+const LOOKS: usize = 64;
 
-/// Numbers of voxels, one for each cloud and one for all.
+/// The number of voxels of the cloud, and that of all.
 #[derive(Debug)]
 pub(super) struct PinnedTotals {
     pinned: Cuda,
     block: Block,
-    last: usize,
 }
 
 impl PinnedTotals {
-    /// For launches of so many clouds at most, on the device of a number.
-    pub(super) fn new(device: u32, clouds: u32) -> Result<PinnedTotals> {
+    /// For launches on the device of a number.
+    pub(super) fn new(device: u32) -> Result<PinnedTotals> {
         let pinned = Cuda::open_with(&CudaOptions::new(device).memory(CudaMemory::Pinned))?;
-        let bytes = Bytes(4 * (u64::from(clouds) + 1));
-        let block = pinned.allocate(Request::new(bytes))?;
-        Ok(PinnedTotals { pinned, block, last: 0 })
+        let block = pinned.allocate(Request::new(Bytes(8)))?;
+        Ok(PinnedTotals { pinned, block })
     }
 
-    /// Where a launch of so many clouds writes them.
-    pub(super) fn start(&mut self, clouds: u32) -> u64 {
-        self.last = clouds as usize;
+    /// Where a launch writes them.
+    pub(super) fn start(&mut self) -> u64 {
         // SAFETY: the block is memory of the host with room for them, and no launch is under way.
         unsafe { self.place().write_volatile(NOT_YET) };
         self.address()
@@ -45,7 +45,7 @@ impl PinnedTotals {
     }
 
     fn place(&self) -> *mut i32 {
-        (self.address() as *mut i32).wrapping_add(self.last)
+        (self.address() as *mut i32).wrapping_add(1)
     }
 
     /// The number of all, once the launch has told it; `queue` is the device of its stream.
@@ -54,10 +54,12 @@ impl PinnedTotals {
         let told = || u64::try_from(unsafe { self.place().read_volatile() }).ok();
         let start = Instant::now();
         while start.elapsed() < SPIN {
-            if let Some(total) = told() {
-                return Ok(total);
+            for _ in 0..LOOKS {
+                if let Some(total) = told() {
+                    return Ok(total);
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
         }
         queue.synchronize_stream(stream)?;
         told().ok_or_else(|| Error::Device {

@@ -185,7 +185,7 @@ impl<'l> VoxelLane<'l> {
     }
 
     /// The numbers of the grid, as every kernel over points takes them.
-    fn grid(&self, clouds: u64) -> Vec<Arg<'static>> {
+    fn grid(&self, clouds: u64) -> [Arg<'static>; 16] {
         let launch = [self.piece.voxels.start, self.piece.span(), 0, clouds];
         grid_arguments(self.piece.spec.grid(), launch)
     }

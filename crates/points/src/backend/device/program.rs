@@ -146,13 +146,13 @@ pub(crate) fn hard_slot_bytes(spec: &HardSpec) -> [u64; 3] {
 
 /// The numbers of a grid as every kernel over points takes them, then those of a launch: its first
 /// voxel and how many, the points of each cloud, and the clouds.
-pub(crate) fn grid_arguments(grid: &VoxelGrid, launch: [u64; 4]) -> Vec<Arg<'static>> {
-    let mut arguments: Vec<Arg<'static>> = Vec::new();
-    arguments.extend(grid.origin().map(Arg::F32));
-    arguments.extend(grid.size().map(Arg::F32));
-    arguments.extend(grid.size().map(|size| Arg::F32(1.0 / size)));
-    arguments.extend(grid.cells().map(Arg::U32));
-    arguments.extend(launch.map(Arg::U64));
+pub(crate) fn grid_arguments(grid: &VoxelGrid, launch: [u64; 4]) -> [Arg<'static>; 16] {
+    let [origin, size] = [grid.origin(), grid.size()].map(|numbers| numbers.map(Arg::F32));
+    let factor = grid.size().map(|size| Arg::F32(1.0 / size));
+    let axes = [origin, size, factor, grid.cells().map(Arg::U32)];
+    let mut arguments = [Arg::U64(0); 16];
+    let numbers = axes.into_iter().flatten().chain(launch.map(Arg::U64));
+    arguments.iter_mut().zip(numbers).for_each(|(to, number)| *to = number);
     arguments
 }
 

@@ -8,7 +8,7 @@ use crate::backend::VoxelTally;
 use crate::cloud::Cloud;
 use crate::grid::VoxelGrid;
 use crate::simd;
-use crate::simd::place::{BLOCK, NOWHERE, SimdPlaces, triples};
+use crate::simd::place::{BLOCK, NOWHERE, SimdPlaces};
 
 /// Points that are read from a file at a time: a call of the system for each, and they stay in
 /// the second-level cache.
@@ -59,14 +59,16 @@ impl<'a> Finder<'a> {
         tally: &mut VoxelTally,
     ) {
         let span = self.voxels.end - self.voxels.start;
-        let mut seen = |point: usize, place: Option<u64>, coordinates: &[f32]| match place {
+        let mut seen = |point: usize, place: Option<u64>, point_floats: &[f32]| match place {
             Some(voxel) => {
                 let voxel = voxel.wrapping_sub(self.voxels.start);
                 if voxel < span {
                     hit(point, voxel);
                 }
             }
-            None if coordinates.iter().all(|value| value.is_finite()) => tally.outside += 1,
+            None if point_floats.iter().take(3).all(|value| value.is_finite()) => {
+                tally.outside += 1
+            }
             None => tally.not_finite += 1,
         };
         let Some(rule) = &self.places else {
@@ -77,15 +79,14 @@ impl<'a> Finder<'a> {
             }
             return;
         };
-        let mut packed = [0.0; 3 * BLOCK];
         let mut found = [0; BLOCK];
         for (number, block) in floats.chunks(BLOCK * stride).enumerate() {
-            let coordinates = triples(block, stride, &mut packed);
-            let found = &mut found[..coordinates.len() / 3];
-            simd::places(rule, coordinates, found);
-            for (index, (place, xyz)) in found.iter().zip(coordinates.chunks_exact(3)).enumerate() {
+            let found = &mut found[..block.len() / stride];
+            simd::places(rule, block, stride, found);
+            for (index, (place, point)) in found.iter().zip(block.chunks_exact(stride)).enumerate()
+            {
                 let place = (*place < NOWHERE).then_some(u64::from(*place));
-                seen(first + number * BLOCK + index, place, xyz);
+                seen(first + number * BLOCK + index, place, point);
             }
         }
     }
