@@ -135,6 +135,23 @@ def test_what_a_program_makes_itself_counts(torch: Any) -> None:
     assert any("numbers read" in note for note in made.assumptions)
 
 
+def test_a_module_that_moves_to_the_device_is_cast_as_there(torch: Any) -> None:
+    def program() -> None:
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 64, 3), torch.nn.Conv2d(64, 64, 1))
+        weight = model[0].weight
+        model.cuda()
+        assert model[0].weight is weight and weight.is_cuda, "an optimizer that has it sees it move"
+        with torch.autocast("cuda", dtype=torch.float16):
+            made = model(torch.zeros(1, 3, 514, 514, device="cuda"))
+        assert made.dtype is torch.float16
+        made.float().sum().backward()
+        assert weight.grad.dtype is torch.float32
+
+    made = estimate(program)
+    # Two results of 64 x 512 x 512 in 16 bits, and their sum in 32.
+    assert made.peak_allocated_bytes >= (32 + 32 + 64) * MIB
+
+
 def test_the_attention_that_cuda_would_take(torch: Any) -> None:
     attend = torch.nn.functional.scaled_dot_product_attention
 

@@ -344,6 +344,11 @@ def cuda_device(run: Run, total: int) -> Iterator[None]:
         for supported in _supported_types():
             supported.append(Dataless)
             stack.callback(supported.remove, Dataless)
+        # A module's parameters become tensors without data when it moves: `.data` alone would leave their
+        # type, and autocast would pass them by.
+        swapped = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        stack.callback(torch.__future__.set_swap_module_params_on_conversion, swapped)
         # What a compiler would make of it is not known; it runs as written.
         stack.enter_context(mock.patch.object(torch, "compile", _as_written))
         stack.enter_context(Operators(run).installed())

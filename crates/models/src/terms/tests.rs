@@ -325,7 +325,9 @@ fn a_detector_is_trained() {
         // A graph with an open batch computes what another has as constants.
         let off = four.activation_bytes as f64 / (4.0 * one.activation_bytes as f64) - 1.0;
         assert!(off.abs() < 0.01, "{name}: {off}");
-        assert_eq!(one.activation_bytes * 2, of(1, TrainingPrecision::Fp32).activation_bytes);
+        // The network's results are half as wide; what the loss makes is not.
+        let wide = of(1, TrainingPrecision::Fp32).activation_bytes;
+        assert!((wide / 2 + 1..wide).contains(&one.activation_bytes), "{name}");
         let training = one.training.expect("trained");
         assert_eq!(training.optimizer_bytes, 2 * training.gradient_bytes);
         assert_eq!(one.weights_bytes, 2 * training.gradient_bytes, "weights and their average");

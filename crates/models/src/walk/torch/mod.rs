@@ -78,17 +78,23 @@ pub fn memory(shaped: &Shaped, scale: &dyn Fn(u64) -> u64) -> TorchMemory {
     run.found
 }
 
-/// What a backward pass needs of a graph: every result that is no view. Where a norm was folded into
-/// a convolution and an activation function is two operators, these three are as many as in PyTorch.
+/// What a backward pass needs of a detector's graph: every result that is no view, and the largest of
+/// them. Behind a convolution was a norm, which was folded into it: it keeps what it read, and what it
+/// made is kept for the activation function.
 #[must_use]
 pub fn kept_for_backward(shaped: &Shaped, scale: &dyn Fn(u64) -> u64) -> (u64, u64) {
     let lowered = eager_steps(shaped);
     let plan = TorchPlan::new(shaped, &lowered);
-    let outputs = lowered.steps.iter().flat_map(|step| &step.outputs);
-    let sizes =
-        outputs.filter(|&&id| plan.home[id] == id).map(|&id| scale(lowered.values[id].bytes));
-    sizes
-        .fold((0, 0), |(sum, most): (u64, u64), bytes| (sum.saturating_add(bytes), most.max(bytes)))
+    let (mut sum, mut most) = (0u64, 0);
+    for step in &lowered.steps {
+        let times = if step.op == "Conv" { 2 } else { 1 };
+        for &id in step.outputs.iter().filter(|&&id| plan.home[id] == id) {
+            let bytes = scale(lowered.values[id].bytes);
+            sum = sum.saturating_add(bytes.saturating_mul(times));
+            most = most.max(bytes);
+        }
+    }
+    (sum, most)
 }
 
 struct TorchRun<'a> {
