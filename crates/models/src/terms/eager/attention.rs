@@ -410,7 +410,8 @@ impl EagerTape<'_> {
         let out = self.tensor(count, a.width);
         self.product();
         let mut node = EagerNode::default();
-        for part in [a, b] {
+        // The gradient of the second side is made first.
+        for part in [b, a] {
             node.inputs.extend(part.node.map(|node| (node, Gradient::View(part.bytes()))));
             node.saved.push(part.memory.clone());
         }

@@ -14,6 +14,7 @@ mod attention;
 mod decoder;
 mod inner;
 mod job;
+mod loaded;
 mod operators;
 mod ops;
 mod shares;

@@ -259,8 +259,9 @@ impl EagerTape<'_> {
         let out = self.tensor(count, 2);
         self.product();
         drop(working);
-        let working = vec![scales, unpacked];
-        let node = EagerNode { inputs: through(&x16), working, ..EagerNode::default() };
+        let (opening, working) = (scales, vec![unpacked]);
+        let inputs = through(&x16);
+        let node = EagerNode { inputs, opening, working, ..EagerNode::default() };
         let out = self.record(out, node);
         let wide = self.cast(&out, x.width);
         drop(out);
@@ -357,22 +358,32 @@ impl EagerTape<'_> {
     /// each of the two, where that is asked for.
     fn root_mean_square(&mut self, x: &EagerTensor, centered: bool) -> EagerTensor {
         let wide = self.cast(x, 4);
-        let base = self.centered(&wide, centered);
+        let mean = centered.then(|| {
+            let none = self.tensor(0, 4);
+            let inputs = to(&wide, wide.bytes());
+            self.record(none, EagerNode { inputs, ..EagerNode::default() })
+        });
+        let base = self.centered(&wide, mean.as_ref());
         let squares = self.tensor(wide.count, 4);
         // Its gradient is made of the mean's, of its derivative, and of that times two.
         let working = vec![base.bytes(); 3];
         let squares = self.record(squares, EagerNode { working, ..saving(&base) });
         let path = squares.node;
         drop((squares, base));
-        let base = self.centered(&wide, centered);
+        let base = self.centered(&wide, mean.as_ref());
         let out = self.tensor(wide.count, 4);
         let mut node = saving(&base);
         node.inputs.extend(path.map(|path| (path, Gradient::New(1))));
         self.record(out, node)
     }
 
-    fn centered(&mut self, x: &EagerTensor, is_on: bool) -> EagerTensor {
-        if is_on { self.unary(x, x.width, Saved::Nothing) } else { x.clone() }
+    /// Less its mean, where there is one; what goes to that is summed up at once.
+    fn centered(&mut self, x: &EagerTensor, mean: Option<&EagerTensor>) -> EagerTensor {
+        let Some(mean) = mean else { return x.clone() };
+        let out = self.tensor(x.count, x.width);
+        let inputs = x.node.map(|node| (node, Gradient::Same)).into_iter();
+        let inputs = inputs.chain(to(mean, 0)).collect();
+        self.record(out, EagerNode { inputs, brief: vec![x.bytes()], ..EagerNode::default() })
     }
 
     /// By a vector, which is saved with what it scales where it is trained.

@@ -15,7 +15,7 @@ use crate::terms::training::{Optimizer, TrainingShard};
 /// Steps after which nothing new is reserved.
 const STEPS: usize = 3;
 /// bitsandbytes: 256 scales share another.
-const SCALES: u64 = 256;
+pub(super) const SCALES: u64 = 256;
 /// Weights with fewer numbers keep their states in 32 bits.
 const SMALL_STATE: u64 = 4096;
 /// How a decoder is trained.
@@ -51,11 +51,16 @@ impl EagerDecoder<'_> {
     /// What is held at most, with weights of these numbers of elements.
     pub(crate) fn training(&self, elements: &[u64], how: &EagerTraining) -> TrainedMemory {
         let weights = self.weights(elements, how);
-        let mut tape = EagerTape::within(self.room);
-        for weight in &weights {
-            tape.settle(weight.bytes);
-        }
+        let mut tape = EagerTape::default();
         let sharded = if how.shard == TrainingShard::Fsdp2 { how.gpus.max(1) } else { 1 };
+        if self.job.adapters.is_some() && sharded == 1 {
+            self.load_adapted(&tape, elements);
+        } else {
+            for weight in &weights {
+                tape.settle(weight.bytes);
+            }
+        }
+        tape.begin(self.room);
         tape.share(sharded, self.gathered(&weights, how));
         let mut buckets = DdpBuckets::new(&tape, &weights, how);
         let stepped = stepped(&weights, how);

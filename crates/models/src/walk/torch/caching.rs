@@ -156,6 +156,15 @@ impl Caching {
         }
     }
 
+    /// Begins anew with what is in blocks: what is wholly free is given back, what was held at most is
+    /// forgotten, and from here on the driver gives this much and no more, where that is said.
+    pub fn begin(&mut self, room: Option<u64>) {
+        self.give_back();
+        (self.most_reserved, self.peak) = (self.reserved, self.allocated);
+        self.room = room;
+        self.failed = room.is_some_and(|room| self.reserved > room);
+    }
+
     /// Takes a free block out, to become part of another.
     fn lift_free(&mut self, place: CachedBlockId) -> Option<CachedBlock> {
         let block = *self.blocks.get(&place).filter(|block| block.free)?;
@@ -300,6 +309,22 @@ mod tests {
         torch.take(31 * MIB);
         assert_eq!(torch.met(), Some(false), "70 MiB live, and 32 more are asked for");
         assert_eq!(Caching::default().met(), None);
+    }
+
+    #[test]
+    fn what_came_before_the_program_leaves_holes_and_no_peak() {
+        let mut torch = Caching::default();
+        let parts: Vec<_> = [40, 30, 6, 6].map(|n| torch.take(n * MIB)).into();
+        torch.free(parts[0]);
+        torch.free(parts[2]);
+        torch.begin(Some(60 * MIB));
+        assert_eq!((torch.peak_reserved(), torch.peak()), (50 * MIB, 36 * MIB));
+        torch.take(6 * MIB);
+        assert_eq!((torch.reserved(), torch.met()), (50 * MIB, Some(true)), "in the hole");
+        torch.take(12 * MIB);
+        assert_eq!(torch.met(), Some(false));
+        torch.begin(Some(1));
+        assert_eq!(torch.met(), Some(false), "what is there is more");
     }
 
     #[test]

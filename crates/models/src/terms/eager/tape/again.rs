@@ -40,6 +40,7 @@ impl<'a> EagerTape<'a> {
         let (last, end, waiting) = self.unwind_end(&x, part, gradient);
         self.records = true;
         let retained = self.retained.len();
+        let held = x.memory.clone();
         let x = self.leaf(x);
         self.last = Some(end);
         drop(part(self, x));
@@ -51,6 +52,11 @@ impl<'a> EagerTape<'a> {
         self.nodes.truncate(last + 1);
         for (node, (gradient, view)) in self.nodes[first..].iter_mut().zip(waiting) {
             (node.gradient, node.view) = (gradient, view);
+        }
+        // What the part was run from stays until the first thing that was saved in it goes.
+        let saves = |node: &&mut EagerNode<'a>| !(node.saved.is_empty() && node.weights.is_empty());
+        if let Some(node) = self.nodes[first..].iter_mut().find(saves) {
+            node.saved.push(held);
         }
         self.unpacks = true;
         self.unwind(first + 1);

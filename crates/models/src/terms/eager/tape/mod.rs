@@ -102,6 +102,8 @@ pub(super) struct WeightGradient {
 pub(super) struct EagerNode<'a> {
     pub(super) inputs: Vec<(usize, Gradient)>,
     pub(super) saved: Vec<EagerMemory>,
+    /// What it takes until its working memory is there.
+    pub(super) opening: u64,
     /// What it takes while it runs, and what it takes for a moment once its gradients are made.
     pub(super) working: Vec<u64>,
     pub(super) brief: Vec<u64>,
@@ -177,8 +179,19 @@ impl<'a> EagerTape<'a> {
     }
 
     /// Memory that stays and is not counted as live: weights.
-    pub(super) fn settle(&self, bytes: u64) {
-        self.heap.borrow_mut().torch.take(bytes);
+    pub(super) fn settle(&self, bytes: u64) -> Option<CachedBlockId> {
+        self.heap.borrow_mut().torch.take(bytes)
+    }
+
+    /// Lets go of what was settled.
+    pub(super) fn unsettle(&self, place: Option<CachedBlockId>) {
+        self.heap.borrow_mut().torch.free(place);
+    }
+
+    /// The model is there: its program begins in an allocator that has this much and no more, where
+    /// that is said. What making the model took besides is given back.
+    pub(super) fn begin(&self, room: Option<u64>) {
+        self.heap.borrow_mut().torch.begin(room);
     }
 
     pub(super) fn tensor(&self, count: u64, width: u64) -> EagerTensor {
@@ -270,7 +283,9 @@ impl<'a> EagerTape<'a> {
         if let Some(exchange) = node.exchange {
             self.exchange(exchange);
         }
+        let opening = self.take(node.opening);
         let working: Vec<_> = node.working.iter().map(|&bytes| self.take(bytes)).collect();
+        drop(opening);
         // A matrix's gradient comes before that of what it was multiplied with.
         let weights: Vec<_> = node
             .weights
