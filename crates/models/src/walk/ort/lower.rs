@@ -78,7 +78,7 @@ impl Lowered {
             }
             let varies = |id: &usize| !shaped.constant[*id];
             let inputs: Vec<usize> = node.inputs.iter().flatten().copied().filter(varies).collect();
-            let in_place = if may_write_over(&node.op) {
+            let in_place = if may_write_over(&node.op) || cpu_may_write_over(&node.op) {
                 inputs.first().copied().into_iter().collect()
             } else {
                 Vec::new()
@@ -115,7 +115,8 @@ impl Lowered {
     /// CUDA's kernels write over their input in other places than the CPU's.
     pub(super) fn in_place_on_cuda(&mut self) {
         for step in &mut self.steps {
-            let input = step.inputs.first().filter(|_| cuda_may_write_over(&step.op));
+            let may = may_write_over(&step.op) || cuda_may_write_over(&step.op);
+            let input = step.inputs.first().filter(|_| may);
             step.in_place = input.copied().into_iter().collect();
         }
     }
@@ -311,7 +312,7 @@ fn packed_matrix(shaped: &Shaped, node: &OnnxNode, input: usize, turned: bool) -
     )
 }
 
-/// Operators that the runtime's CPU kernels may run in place.
+/// Operators that the runtime's kernels may run in place, on the CPU and on CUDA.
 fn may_write_over(op: &str) -> bool {
     matches!(
         op,
@@ -326,38 +327,19 @@ fn may_write_over(op: &str) -> bool {
             | "Softsign"
             | "ThresholdedRelu"
             | "Celu"
-            | "Clip"
-            | "Cast"
-            | "Softmax"
-            | "LogSoftmax"
             | "ScatterND"
-            | "ScatterElements"
-            | "Scatter"
             | "Trilu"
     )
 }
 
-/// Operators that the runtime's CUDA kernels may run in place.
+/// Those of the CPU alone.
+fn cpu_may_write_over(op: &str) -> bool {
+    matches!(op, "Clip" | "Cast" | "Softmax" | "LogSoftmax" | "ScatterElements" | "Scatter")
+}
+
+/// Those of CUDA alone.
 fn cuda_may_write_over(op: &str) -> bool {
-    matches!(
-        op,
-        "Relu"
-            | "Sigmoid"
-            | "Tanh"
-            | "LeakyRelu"
-            | "Elu"
-            | "HardSigmoid"
-            | "HardSwish"
-            | "Selu"
-            | "Softplus"
-            | "Softsign"
-            | "ThresholdedRelu"
-            | "Celu"
-            | "Gelu"
-            | "QuickGelu"
-            | "ScatterND"
-            | "Trilu"
-    )
+    matches!(op, "HardSwish" | "Gelu" | "QuickGelu")
 }
 
 /// What cuDNN takes while a convolution runs, as far as a rule has it: its fast kernels want
