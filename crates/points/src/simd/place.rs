@@ -23,25 +23,25 @@ const WHOLE: f32 = 8_388_608.0;
 /// The rule of a grid of at most 2³⁰ voxels, laid out for vectors.
 #[derive(Debug, Clone)]
 pub(crate) struct SimdPlaces {
-    triples: Pattern<TRIPLES>,
-    fours: Pattern<FOURS>,
+    triples: BlockRule<TRIPLES>,
+    fours: BlockRule<FOURS>,
 }
 
 /// The rule for each number of a block. A feature has that of the coordinate before it, and its share
 /// is left out.
 #[derive(Debug, Clone)]
-struct Pattern<const N: usize> {
+struct BlockRule<const N: usize> {
     origin: [f32; N],
     size: [f32; N],
     extent: [f32; N],
     step: [u32; N],
 }
 
-impl<const N: usize> Pattern<N> {
-    fn new(grid: &VoxelGrid) -> Pattern<N> {
+impl<const N: usize> BlockRule<N> {
+    fn new(grid: &VoxelGrid) -> BlockRule<N> {
         let axis = |i: usize| (i % (N / POINTS)).min(2);
         let steps = grid.steps();
-        Pattern {
+        BlockRule {
             origin: std::array::from_fn(|i| grid.origin()[axis(i)]),
             size: std::array::from_fn(|i| grid.size()[axis(i)]),
             extent: std::array::from_fn(|i| grid.cells()[axis(i)] as f32),
@@ -55,7 +55,7 @@ impl SimdPlaces {
     /// Nothing for a grid that is too large.
     pub(crate) fn new(grid: &VoxelGrid) -> Option<SimdPlaces> {
         (grid.voxels() <= u64::from(NOWHERE))
-            .then(|| SimdPlaces { triples: Pattern::new(grid), fours: Pattern::new(grid) })
+            .then(|| SimdPlaces { triples: BlockRule::new(grid), fours: BlockRule::new(grid) })
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn places(rule: &SimdPlaces, floats: &[f32], stride: usize, out: &mut
 
 /// The same where floats lie as the pattern does.
 #[inline(always)]
-fn whole_blocks<const N: usize>(rule: &Pattern<N>, floats: &[f32], out: &mut [u32]) {
+fn whole_blocks<const N: usize>(rule: &BlockRule<N>, floats: &[f32], out: &mut [u32]) {
     let (blocks, rest) = floats.as_chunks::<N>();
     let (outs, last) = out.as_chunks_mut::<POINTS>();
     for (block, out) in blocks.iter().zip(outs) {
@@ -94,7 +94,7 @@ fn whole_blocks<const N: usize>(rule: &Pattern<N>, floats: &[f32], out: &mut [u3
 }
 
 #[inline(always)]
-fn one_block<const N: usize>(rule: &Pattern<N>, block: &[f32; N], out: &mut [u32; POINTS]) {
+fn one_block<const N: usize>(rule: &BlockRule<N>, block: &[f32; N], out: &mut [u32; POINTS]) {
     let mut shares = [0u32; N];
     for i in 0..N {
         let cell = ((block[i] - rule.origin[i]) / rule.size[i]).floor();
