@@ -165,6 +165,8 @@ pub(crate) struct DecoderStyle {
     pub(crate) dropout: bool,
     /// Whether it does so before the first layer too.
     pub(crate) drops_embedding: bool,
+    /// Whether attention does so itself, while its names still hold queries, keys and values.
+    pub(crate) drops_in_attention: bool,
     pub(crate) attention: AttentionKind,
     /// Whether one head of keys is handed to attention for all heads of queries.
     pub(crate) broadcasts_keys: bool,
@@ -213,6 +215,7 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     turned: 0,
     dropout: false,
     drops_embedding: false,
+    drops_in_attention: false,
     attention: AttentionKind::Sdpa,
     broadcasts_keys: false,
     keeps_cache: true,
@@ -242,6 +245,7 @@ impl DecoderStyle {
                 fused_qkv: true,
                 dropout: true,
                 drops_embedding: true,
+                drops_in_attention: true,
                 positions: Some(PositionKind::Shared),
                 names: NameKind::UntilSum,
                 ..GPT

@@ -63,7 +63,9 @@ impl EagerDecoder<'_> {
         let mask = shared.mask.as_ref().filter(|_| windowed);
         let attended = self.attended(tape, pass, [query, keys, values], mask);
         let width = attended.count.checked_div(self.count(pass, 1)).unwrap_or(0);
-        (tape.linear(&self.job, &attended, self.matrix(layer, 4, width, hidden)), None)
+        let out = tape.linear(&self.job, &attended, self.matrix(layer, 4, width, hidden));
+        drop(attended);
+        (tape.dropout(&out, self.drops() && self.style.drops_in_attention), None)
     }
 
     /// Queries, keys and values, and what names hold until attention returns.
@@ -91,6 +93,12 @@ impl EagerDecoder<'_> {
             }
             if self.style.scales_query && place == 1 {
                 return tape.unary(&out, out.width, Saved::Nothing);
+            }
+            // What turning makes of a gradient has heads first, and so has the sum over heads that share
+            // it, where attention is single operators; a copy has tokens first again.
+            let summed = self.job.weight_width == 4 && !self.job.amp && value < widths[0];
+            if self.turns(layer) && (place < 3 || summed) {
+                return tape.expanded(&out, out.count);
             }
             out
         });
@@ -203,16 +211,13 @@ impl EagerDecoder<'_> {
         let count = x.count / head * self.style.rotated(head);
         let part = x.part(count);
         let cosines = tape.unary(&part, width, Saved::Nothing);
-        let half = tape.take(count / 2 * x.width);
+        let [left, right] = [(); 2].map(|()| tape.half(&part, x.bytes()));
+        let turned = tape.unary(&right, right.width, Saved::Nothing);
         let swapped = tape.tensor(count, x.width);
-        drop(half);
-        let node = EagerNode {
-            inputs: part.node.map(|node| (node, Gradient::New(x.bytes()))).into_iter().collect(),
-            working: vec![part.bytes() / 2],
-            brief: vec![x.bytes()],
-            ..EagerNode::default()
-        };
-        let swapped = tape.record(swapped, node);
+        let inputs = [&turned, &left].into_iter().filter_map(|half| half.node);
+        let inputs = inputs.map(|node| (node, Gradient::Same)).collect();
+        let swapped = tape.record(swapped, EagerNode { inputs, ..EagerNode::default() });
+        drop(turned);
         let sines = tape.unary(&swapped, width, Saved::Nothing);
         drop(swapped);
         tape.add(&cosines, &sines)
@@ -378,8 +383,7 @@ impl EagerDecoder<'_> {
         let (own_keys, own_values) = (own(tape, &keys), own(tape, &values));
         let scaled_keys = tape.unary(&own_keys, 4, Saved::Nothing);
         // Heads of a single sequence are one after the other as they are.
-        let flat =
-            if self.batch == 1 { scaled.clone() } else { tape.copied(&scaled, scaled.count) };
+        let flat = if self.batch == 1 { scaled.clone() } else { tape.shifted(&scaled) };
         let flat_keys = self.spread_out(tape, &scaled_keys, wide);
         let weights = tape.matrices(&flat, &flat_keys, scores);
         drop((flat, flat_keys, scaled_keys));
@@ -405,6 +409,12 @@ impl EagerDecoder<'_> {
 }
 
 impl EagerTape<'_> {
+    /// A view of half of a tensor, whose gradient becomes one of the whole.
+    fn half(&mut self, x: &EagerTensor, whole: u64) -> EagerTensor {
+        let inputs = x.node.map(|node| (node, Gradient::New(whole))).into_iter().collect();
+        self.record(x.part(x.count / 2), EagerNode { inputs, ..EagerNode::default() })
+    }
+
     /// Products of many matrices; both sides are saved.
     pub(super) fn matrices(&mut self, a: &EagerTensor, b: &EagerTensor, count: u64) -> EagerTensor {
         let out = self.tensor(count, a.width);

@@ -276,7 +276,7 @@ impl EagerDecoder<'_> {
         if after {
             mixed = tape.norm(&self.job, self.normed(), &mixed);
         }
-        mixed = tape.dropout(&mixed, self.drops());
+        mixed = tape.dropout(&mixed, self.drops() && !style.drops_in_attention);
         let mut residual = self.added(tape, x, &mixed);
         let mixed = (names != NameKind::Reused).then_some(mixed);
         let first = first.filter(|_| names != NameKind::UntilSum);

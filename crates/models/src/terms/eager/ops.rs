@@ -105,11 +105,12 @@ impl EagerTape<'_> {
         self.unary(x, width, Saved::Nothing)
     }
 
-    /// The product of two tensors of one shape; each is saved for the other's gradient.
+    /// The product of two tensors of one shape; each is saved for the other's gradient, of which that of the
+    /// second comes first.
     pub(super) fn multiply(&mut self, a: &EagerTensor, b: &EagerTensor) -> EagerTensor {
         let out = self.tensor(a.count, a.width.max(b.width));
         let mut node = EagerNode::default();
-        for (this, other) in [(a, b), (b, a)] {
+        for (this, other) in [(b, a), (a, b)] {
             if this.node.is_some() {
                 node.inputs.extend(to(this, this.bytes()));
                 node.saved.push(other.memory.clone());
@@ -207,6 +208,8 @@ impl EagerTape<'_> {
             node.saved.push(x.memory.clone());
             let bytes = elements.saturating_mul(job.weight_width);
             if matrix.bias {
+                // One operator adds the bias and multiplies; its backward pass has another order.
+                node.inputs_first = true;
                 node.brief.push(column_sums(rows, matrix.outputs));
             }
             let narrow = if job.amp { elements.saturating_mul(2) } else { 0 };
@@ -257,7 +260,6 @@ impl EagerTape<'_> {
         let x16 = self.cast(x, 2);
         let working = [scales, scales, unpacked].map(|bytes| self.take(bytes));
         let out = self.tensor(count, 2);
-        self.product();
         drop(working);
         let (opening, working) = (scales, vec![unpacked]);
         let inputs = through(&x16);
@@ -333,13 +335,13 @@ impl EagerTape<'_> {
             NormKind::Rms => {
                 let scaled = self.root_mean_square(x, false);
                 let narrow = self.cast(&scaled, x.width);
-                let out = self.scale(job, &narrow, width);
+                let out = self.scale(job, &narrow, (width, true));
                 drop((narrow, scaled));
                 out
             }
             NormKind::RmsHeld => {
                 let scaled = self.root_mean_square(x, false);
-                let out = self.scale(job, &scaled, width);
+                let out = self.scale(job, &scaled, (width, true));
                 let narrow = self.cast(&out, x.width);
                 drop(out);
                 drop(scaled);
@@ -347,7 +349,7 @@ impl EagerTape<'_> {
             }
             NormKind::RmsInside | NormKind::Centered => {
                 let scaled = self.root_mean_square(x, kind == NormKind::Centered);
-                let out = self.scale(job, &scaled, width);
+                let out = self.scale(job, &scaled, (width, kind == NormKind::Centered));
                 drop(scaled);
                 self.cast(&out, x.width)
             }
@@ -386,8 +388,14 @@ impl EagerTape<'_> {
         self.record(out, EagerNode { inputs, brief: vec![x.bytes()], ..EagerNode::default() })
     }
 
-    /// By a vector, which is saved with what it scales where it is trained.
-    fn scale(&mut self, job: &EagerJob, x: &EagerTensor, width: u64) -> EagerTensor {
+    /// By a vector, which is saved with what it scales where it is trained. Where the vector is the product's
+    /// first side, its gradient comes after the input's.
+    fn scale(
+        &mut self,
+        job: &EagerJob,
+        x: &EagerTensor,
+        (width, inputs_first): (u64, bool),
+    ) -> EagerTensor {
         let out = self.tensor(x.count, x.width);
         let trains = job.trains() && self.records;
         let node = EagerNode {
@@ -400,6 +408,7 @@ impl EagerTape<'_> {
             } else {
                 Vec::new()
             },
+            inputs_first,
             ..EagerNode::default()
         };
         self.record(out, node)

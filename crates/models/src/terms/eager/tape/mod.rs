@@ -108,6 +108,8 @@ pub(super) struct EagerNode<'a> {
     pub(super) working: Vec<u64>,
     pub(super) brief: Vec<u64>,
     pub(super) weights: Vec<WeightGradient>,
+    /// Whether an input's gradient is made before that of a weight, whose sum comes last.
+    pub(super) inputs_first: bool,
     /// Whether the gradients that arrive are parts of one.
     pub(super) gathers: bool,
     /// A part that is run again before its own backward pass, from this input.
@@ -279,14 +281,14 @@ impl<'a> EagerTape<'a> {
         self.records = true;
     }
 
-    fn unwind_one(&mut self, node: EagerNode<'a>, gradient: EagerMemory) {
+    fn unwind_one(&mut self, mut node: EagerNode<'a>, gradient: EagerMemory) {
         if let Some(exchange) = node.exchange {
             self.exchange(exchange);
         }
+        let early = node.inputs_first.then(|| self.inputs_made(&node, &gradient));
         let opening = self.take(node.opening);
         let working: Vec<_> = node.working.iter().map(|&bytes| self.take(bytes)).collect();
         drop(opening);
-        // A matrix's gradient comes before that of what it was multiplied with.
         let weights: Vec<_> = node
             .weights
             .iter()
@@ -299,19 +301,10 @@ impl<'a> EagerTape<'a> {
         if !node.weights.is_empty() {
             self.backward_product();
         }
-        let made: Vec<_> = node
-            .inputs
-            .iter()
-            .map(|&(input, kind)| match kind {
-                Gradient::New(bytes) => (input, self.take(bytes), false),
-                Gradient::View(bytes) => (input, self.take(bytes), true),
-                Gradient::Same => (input, gradient.clone(), node.view),
-                Gradient::Seen => (input, gradient.clone(), true),
-            })
-            .collect();
-        // A frozen matrix gets no gradient, so that the first product may be an input's.
-        if node.inputs.iter().any(|(_, kind)| matches!(kind, Gradient::View(_))) {
-            self.backward_product();
+        let made = early.unwrap_or_else(|| self.inputs_made(&node, &gradient));
+        if self.unpacks && node.inputs_first {
+            // A sum over rows comes when the operator itself is done.
+            node.saved.clear();
         }
         for &bytes in &node.brief {
             drop(self.take(bytes));
@@ -336,6 +329,29 @@ impl<'a> EagerTape<'a> {
             drop(narrow);
             self.keep(weight, memory, cast);
         }
+    }
+
+    /// The gradients that a node makes for its inputs.
+    fn inputs_made(
+        &mut self,
+        node: &EagerNode<'a>,
+        gradient: &EagerMemory,
+    ) -> Vec<(usize, EagerMemory, bool)> {
+        let made = node
+            .inputs
+            .iter()
+            .map(|&(input, kind)| match kind {
+                Gradient::New(bytes) => (input, self.take(bytes), false),
+                Gradient::View(bytes) => (input, self.take(bytes), true),
+                Gradient::Same => (input, gradient.clone(), node.view),
+                Gradient::Seen => (input, gradient.clone(), true),
+            })
+            .collect();
+        // A frozen matrix gets no gradient, so that the first product may be an input's.
+        if node.inputs.iter().any(|(_, kind)| matches!(kind, Gradient::View(_))) {
+            self.backward_product();
+        }
+        made
     }
 
     /// A backward pass ran a product: the first sets aside what cuBLAS works in for its thread.
