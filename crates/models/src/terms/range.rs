@@ -33,8 +33,8 @@ pub(super) fn of(terms: &Terms, request: &EstimateRequest) -> EstimateRange {
             None => EstimateRange::unchecked(total, "nothing of this kind was measured"),
         },
         (_, _) if request.train.is_some() => {
-            let basis = "no detector was measured on a GPU while it was trained; by their own programs four \
-                         were 4 % low to 11 % high";
+            let basis = "no detector was measured on a GPU while it was trained; by their own programs \
+                         seven were 11 % low to 11 % high";
             EstimateRange::unchecked(total, basis)
         }
         (_, None) if !gpu => {
