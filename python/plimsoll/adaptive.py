@@ -31,6 +31,53 @@ class BatchSizes(Protocol):
     def failed(self, count: int, seconds: float) -> None: ...
 
 
+class SearchedSizes:
+    """The fastest size, found while the work runs.
+
+    Where PyTorch's current GPU has never held as much as during a batch, that says what the batch
+    needed, and so how many items fit: larger batches would only fail. PyTorch's own count of the most that
+    it held is read and left as it is.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._search = BatchSize.searched(most)
+        self._peak = _torch_memory().get("allocated_bytes.all.peak", 0)
+
+    @property
+    def size(self) -> int:
+        return self._search.size
+
+    def succeeded(self, count: int, seconds: float) -> None:
+        if seconds > LEAST_SECONDS:
+            self._look(count)
+        self._search.succeeded(count, seconds)
+
+    def failed(self, count: int, seconds: float) -> None:
+        self._search.failed(count, seconds)
+
+    def _look(self, count: int) -> None:
+        stats = _torch_memory()
+        peak, held = (stats.get(f"allocated_bytes.all.{which}", 0) for which in ("peak", "current"))
+        if peak <= max(self._peak, held):
+            return
+        self._peak = peak
+        free = sys.modules["torch"].cuda.mem_get_info()[0] + stats["reserved_bytes.all.current"] - held
+        self._search.set_room(count * max(0, free) // (peak - held))
+
+
+#: Batches that take less are not worth a look at memory.
+LEAST_SECONDS = 0.002
+
+
+def _torch_memory() -> dict[str, int]:
+    """What PyTorch counts of its current GPU; nothing where it uses none."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not hasattr(cuda, "memory_stats") or not cuda.is_initialized():
+        return {}
+    stats: dict[str, int] = cuda.memory_stats()
+    return stats
+
+
 class ItemDoesNotFit(OutOfMemory):
     """One item alone does not fit: `index` says which of `items`, `item` is it.
 
@@ -63,8 +110,9 @@ def adaptive_map(
 
     `batch` is the most items of a list. A smaller size grows back to it after a few successes.
     With `"auto"` sizes up to `max_batch` are timed while the work runs, most lists get the
-    fastest size, and a few larger and smaller ones are tried, in case that changes. What is
-    timed is `fn` alone, so let it wait for its result, for example by `.cpu()`.
+    fastest size, and a few larger and smaller ones are tried, in case that changes; with PyTorch
+    on a GPU, larger ones where they should fit by what batches have needed. What is timed is `fn`
+    alone, so let it wait for its result, for example by `.cpu()`.
 
     Items are read when they are needed, so `items` may be a generator without an end. An error
     that it raises is raised after the items that it gave before are done.
@@ -82,8 +130,9 @@ def adaptive_map(
     >>> list(plimsoll.adaptive_map(double, range(10), batch=8))
     [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]
     """
+    size: BatchSizes
     if batch == "auto":
-        size = BatchSize.searched(_positive("max_batch", max_batch))
+        size = SearchedSizes(_positive("max_batch", max_batch))
     else:
         size = BatchSize.given(_positive("batch", batch))
     if not callable(fn):

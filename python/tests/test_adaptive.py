@@ -124,6 +124,39 @@ def test_auto_finds_the_fastest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert at_best > 4000, counts
 
 
+def test_auto_does_not_try_what_would_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of 1,000 bytes, of which 100 are held and an item takes 20: 45 fit."""
+    now, peak, failures = 0.0, 500, 0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    cuda = types.SimpleNamespace(
+        is_initialized=lambda: True,
+        memory_stats=lambda: {
+            "allocated_bytes.all.peak": peak,
+            "allocated_bytes.all.current": 100,
+            "reserved_bytes.all.current": peak,
+        },
+        mem_get_info=lambda: (1000 - peak, 1000),
+        empty_cache=lambda: None,
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    counts: list[int] = []
+
+    def fn(batch: list[int]) -> list[int]:
+        nonlocal now, peak, failures
+        now += 0.010 + 0.001 * len(batch)
+        needed = 100 + 20 * len(batch)
+        if needed > 1000:
+            failures += 1
+            raise MemoryError
+        peak = max(peak, needed)
+        counts.append(len(batch))
+        return batch
+
+    assert list(adaptive_map(fn, range(3000))) == list(range(3000))
+    # 48 would be the next size. What PyTorch held before, 500 bytes, says nothing of a batch.
+    assert max(counts) == 32 and failures == 0, counts
+
+
 @pytest.mark.parametrize("error", [plimsoll.NeverFits, ValueError, KeyboardInterrupt])
 def test_other_errors_are_raised_at_once(error: type[BaseException]) -> None:
     fn = Recorder(lambda call: 0, error)

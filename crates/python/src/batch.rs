@@ -40,6 +40,14 @@ impl BatchSize {
         }
     }
 
+    /// This many items fit, by what is known of memory.
+    fn set_room(&mut self, items: u64) {
+        match &mut self.0 {
+            Rule::Given(_) => {}
+            Rule::Searched(search) => search.set_room(items),
+        }
+    }
+
     /// A batch of this many items was done in this many seconds.
     fn succeeded(&mut self, count: u64, seconds: f64) -> PyResult<()> {
         let took = duration(seconds)?;

@@ -20,9 +20,20 @@
 //! fewer, and are doubled after that: while a call costs more than its items, small chunks are time
 //! lost.
 //!
+//! **Nor is the first chunk after a failure, for its own size**: a framework that ran out of memory
+//! has returned what it kept, and asks the driver for it again.
+//!
+//! **A chunk that is slow counts as a quarter slower than the best size**, and no more: memory that is
+//! taken from the driver, or kernels that are loaded for a new shape, are paid for once. A larger size
+//! has a few chunks before it is judged.
+//!
+//! **What would not fit is not tried**, where the caller knows ([`ChunkSearch::set_room`]), until a
+//! failure would cost next to nothing of the time that all took.
+//!
 //! Most chunks have the best size; a small share of the time goes to its two neighbours, less
-//! to one that failed, half as much again with each failure. Memory that becomes free later is
-//! found that way, and sizes from one item on are found at the start.
+//! to one that failed, half as much again with each failure, and none while more than a still smaller
+//! share was lost with it. Memory that becomes free later is found that way, and sizes from one item
+//! on are found at the start.
 
 use std::time::Duration;
 
@@ -34,7 +45,20 @@ const SIZES: usize = 2 * 63;
 const KEPT: f64 = 1.0 - 1.0 / 128.0;
 
 /// The share of the time that goes to each neighbour of the best size.
-const LOOKING: f64 = 1.0 / 32.0;
+const LOOKING: f64 = 1.0 / 16.0;
+
+/// The share of all time that may be lost by looking at one size: what its chunks took beyond what
+/// the best size takes for their items.
+const LOST: f64 = 1.0 / 128.0;
+
+/// A chunk counts as this many times slower than the best size at most.
+const SLOWEST: f64 = 1.25;
+
+/// Chunks that a larger size has before it is judged.
+const JUDGED: u32 = 8;
+
+/// What a failure is taken to cost before one was seen, in chunks of the best size.
+const FAILURE: f64 = 8.0;
 
 /// Where a size before had at most this share of the rate, a call costs far more than its items.
 const STILL_CHEAP: f64 = 0.4;
@@ -68,6 +92,10 @@ pub struct ChunkSearch {
     chosen: usize,
     /// All time, fading as that of each size does.
     seconds: f64,
+    /// All time.
+    elapsed: f64,
+    /// Items that fit, as far as the caller knows.
+    room: u64,
     retry: Option<Retry>,
 }
 
@@ -77,8 +105,12 @@ struct TriedSize {
     items: f64,
     seconds: f64,
     failures: u32,
+    /// Chunks that were counted.
+    chunks: u32,
     /// Whether a chunk of this size has gone through.
     warm: bool,
+    /// Seconds that were lost by looking at it.
+    lost: f64,
 }
 
 /// Items of a chunk that failed and are not done yet.
@@ -86,12 +118,14 @@ struct TriedSize {
 struct Retry {
     left: u64,
     size: u64,
+    /// Whether nothing has gone through since the failure.
+    is_first: bool,
 }
 
 impl TriedSize {
-    fn add(&mut self, count: u64, took: Duration) {
+    fn add(&mut self, count: u64, seconds: f64) {
         self.items += count as f64;
-        self.seconds += seconds_of(took);
+        self.seconds += seconds;
     }
 
     fn rate(&self) -> f64 {
@@ -104,7 +138,14 @@ impl ChunkSearch {
     #[must_use]
     pub fn new(most: u64) -> Self {
         let tried = vec![TriedSize::default()];
-        ChunkSearch { most: most.max(1), tried, chosen: 0, seconds: 0.0, retry: None }
+        let (chosen, seconds, elapsed, room, retry) = (0, 0.0, 0.0, u64::MAX, None);
+        ChunkSearch { most: most.max(1), tried, chosen, seconds, elapsed, room, retry }
+    }
+
+    /// Says how many items fit, by what is known of memory. It need not be exact: larger chunks are
+    /// tried seldom, not never.
+    pub fn set_room(&mut self, items: u64) {
+        self.room = items;
     }
 
     /// How many items the next chunk takes. Fewer may be tried where there are no more.
@@ -126,12 +167,14 @@ impl ChunkSearch {
     pub fn succeeded(&mut self, count: u64, took: Duration) {
         let own = match self.retry {
             None => Some(self.chosen),
+            Some(retry) if retry.is_first => None,
             Some(_) => (0..self.chosen).find(|&index| size_at(index) == count),
         };
         let is_faster = self.is_fastest(count, took);
         let is_warm = |tried: &mut TriedSize| std::mem::replace(&mut tried.warm, true);
         let own = own.filter(|&index| is_warm(&mut self.tried[index]) || is_faster);
         if own.is_none() && self.retry.is_none() {
+            self.elapsed += seconds_of(took);
             return;
         }
         self.charge(count, took);
@@ -139,12 +182,14 @@ impl ChunkSearch {
             None => {
                 let tried = &mut self.tried[self.chosen];
                 tried.failures = tried.failures.saturating_sub(1);
+                tried.chunks = tried.chunks.saturating_add(1);
             }
             Some(retry) => {
                 // What a smaller chunk took is also known of its own size.
                 if let Some(index) = own {
-                    self.tried[index].add(count, took);
+                    self.tried[index].add(count, seconds_of(took));
                 }
+                retry.is_first = false;
                 retry.left = retry.left.saturating_sub(count);
                 if retry.left > 0 {
                     return;
@@ -164,7 +209,7 @@ impl ChunkSearch {
             tried.failures = (tried.failures + 1).min(MOST_FAILURES);
         }
         let left = self.retry.map_or(count, |retry| retry.left);
-        self.retry = Some(Retry { left, size: (count / 2).max(1) });
+        self.retry = Some(Retry { left, size: (count / 2).max(1), is_first: true });
     }
 
     /// Whether a chunk was faster than every size has been. Nothing is, before one was counted.
@@ -178,8 +223,17 @@ impl ChunkSearch {
             tried.items *= KEPT;
             tried.seconds *= KEPT;
         }
-        self.seconds = self.seconds * KEPT + seconds_of(took);
-        self.tried[self.chosen].add(count, took);
+        let seconds = seconds_of(took);
+        (self.seconds, self.elapsed) = (self.seconds * KEPT + seconds, self.elapsed + seconds);
+        let (fastest, chosen) = (self.fastest(), self.chosen);
+        let (best, is_whole) = (self.tried[fastest].rate(), count > 0 && self.retry.is_none());
+        let usual = if best > 0.0 { count as f64 / best } else { seconds };
+        let seconds = if is_whole { seconds.min(SLOWEST * usual) } else { seconds };
+        let tried = &mut self.tried[chosen];
+        tried.add(count, seconds);
+        if chosen != fastest && best > 0.0 {
+            tried.lost += seconds - usual;
+        }
     }
 
     fn fastest(&self) -> usize {
@@ -197,17 +251,28 @@ impl ChunkSearch {
         if is_cheap { 4 } else { 2 }
     }
 
+    /// Whether a neighbour of the best size has not had its share of the time.
+    fn is_wanting(&self, best: usize, index: usize) -> bool {
+        let tried = self.tried.get(index).copied().unwrap_or_default();
+        let (is_larger, rate) = (index > best, self.tried[best].rate());
+        let would_fail = is_larger && size_at(index) > self.room && rate > 0.0;
+        let failure = if would_fail { FAILURE * size_at(best) as f64 / rate } else { 0.0 };
+        let is_judged = !is_larger || tried.failures > 0 || tried.chunks >= JUDGED;
+        let share = self.seconds * LOOKING * 0.5f64.powi(tried.failures as i32);
+        tried.lost + failure <= self.elapsed * LOST && (!is_judged || tried.seconds < share)
+    }
+
     /// The best size, or a neighbour of it that has not had its share of the time.
     fn choose(&mut self) {
         let best = self.fastest();
         // Among sizes that nobody has tried it leaps; those between are looked at later.
-        let next = if best + 1 == self.tried.len() { best + self.leap(best) } else { best + 1 };
+        let is_largest = best + 1 == self.tried.len();
+        let leap = if is_largest { self.leap(best) } else { 1 };
+        let next = (best + 2..=best + leap).rev().find(|&next| size_at(next) <= self.room);
+        let next = next.unwrap_or(best + 1);
         let larger = (next < SIZES && size_at(best) < self.most).then_some(next);
         let neighbours = [larger, best.checked_sub(1)];
-        let wanting = neighbours.into_iter().flatten().find(|&index| {
-            let tried = self.tried.get(index).copied().unwrap_or_default();
-            tried.seconds < self.seconds * LOOKING * 0.5f64.powi(tried.failures as i32)
-        });
+        let wanting = neighbours.into_iter().flatten().find(|&index| self.is_wanting(best, index));
         self.chosen = wanting.unwrap_or(best);
         let known = self.tried.len().max(self.chosen + 1);
         self.tried.resize(known, TriedSize::default());
