@@ -15,13 +15,12 @@
 //! **The first chunk of a size is not counted**: kernels are loaded and chosen for its shape, which
 //! takes many times the work itself, and would keep the search from ever coming back. It is counted
 //! where it was faster than all before it even so: then nothing is to be learned from a second one.
-//!
-//! **At the start sizes grow by four** while a chunk of more items takes hardly longer than one of
-//! fewer, and are doubled after that: while a call costs more than its items, small chunks are time
-//! lost.
-//!
-//! **Nor is the first chunk after a failure, for its own size**: a framework that ran out of memory
+//! Nor is the first chunk after a failure, for its own size: a framework that ran out of memory
 //! has returned what it kept, and asks the driver for it again.
+//!
+//! **At the start sizes grow by four while chunks are short**, whatever they took: a short chunk is
+//! mostly the call, and what is paid for once, and says little. Growth ends with a long chunk, with a
+//! failure, or where no more fit.
 //!
 //! **A chunk that is slow counts as a quarter slower than the best size**, and no more: memory that is
 //! taken from the driver, or kernels that are loaded for a new shape, are paid for once. A larger size
@@ -60,8 +59,8 @@ const JUDGED: u32 = 8;
 /// What a failure is taken to cost before one was seen, in chunks of the best size.
 const FAILURE: f64 = 8.0;
 
-/// Where a size before had at most this share of the rate, a call costs far more than its items.
-const STILL_CHEAP: f64 = 0.4;
+/// Sizes grow while chunks are shorter than this.
+const SHORT: Duration = Duration::from_millis(100);
 
 /// Calls that take less than the clock can tell are as fast as each other.
 const LEAST_SECONDS: f64 = 1e-6;
@@ -96,6 +95,8 @@ pub struct ChunkSearch {
     elapsed: f64,
     /// Items that fit, as far as the caller knows.
     room: u64,
+    /// Whether sizes still grow by four.
+    is_growing: bool,
     retry: Option<Retry>,
 }
 
@@ -138,8 +139,16 @@ impl ChunkSearch {
     #[must_use]
     pub fn new(most: u64) -> Self {
         let tried = vec![TriedSize::default()];
-        let (chosen, seconds, elapsed, room, retry) = (0, 0.0, 0.0, u64::MAX, None);
-        ChunkSearch { most: most.max(1), tried, chosen, seconds, elapsed, room, retry }
+        ChunkSearch {
+            most: most.max(1),
+            tried,
+            chosen: 0,
+            seconds: 0.0,
+            elapsed: 0.0,
+            room: u64::MAX,
+            is_growing: true,
+            retry: None,
+        }
     }
 
     /// Says how many items fit, by what is known of memory. It need not be exact: larger chunks are
@@ -170,9 +179,9 @@ impl ChunkSearch {
             Some(retry) if retry.is_first => None,
             Some(_) => (0..self.chosen).find(|&index| size_at(index) == count),
         };
-        let is_faster = self.is_fastest(count, took);
+        let counts = self.is_fastest(count, took) || self.is_growing && took < SHORT;
         let is_warm = |tried: &mut TriedSize| std::mem::replace(&mut tried.warm, true);
-        let own = own.filter(|&index| is_warm(&mut self.tried[index]) || is_faster);
+        let own = own.filter(|&index| is_warm(&mut self.tried[index]) || counts);
         if own.is_none() && self.retry.is_none() {
             self.elapsed += seconds_of(took);
             return;
@@ -197,12 +206,17 @@ impl ChunkSearch {
                 self.retry = None;
             }
         }
-        self.choose();
+        self.is_growing &= took < SHORT;
+        match self.is_growing.then(|| self.grown()).flatten() {
+            Some(larger) => self.take(larger),
+            None => self.choose(),
+        }
     }
 
     /// A chunk of `count` items did not fit, which took this time to find out. The next chunks
     /// have half as many, until these items are done.
     pub fn failed(&mut self, count: u64, took: Duration) {
+        self.is_growing = false;
         self.charge(0, took);
         if self.retry.is_none() {
             let tried = &mut self.tried[self.chosen];
@@ -226,12 +240,13 @@ impl ChunkSearch {
         let seconds = seconds_of(took);
         (self.seconds, self.elapsed) = (self.seconds * KEPT + seconds, self.elapsed + seconds);
         let (fastest, chosen) = (self.fastest(), self.chosen);
-        let (best, is_whole) = (self.tried[fastest].rate(), count > 0 && self.retry.is_none());
+        let best = self.tried[fastest].rate();
         let usual = if best > 0.0 { count as f64 / best } else { seconds };
-        let seconds = if is_whole { seconds.min(SLOWEST * usual) } else { seconds };
+        let is_whole = count > 0 && self.retry.is_none();
+        let is_judged = is_whole && !self.is_growing;
         let tried = &mut self.tried[chosen];
-        tried.add(count, seconds);
-        if chosen != fastest && best > 0.0 {
+        tried.add(count, if is_judged { seconds.min(SLOWEST * usual) } else { seconds });
+        if chosen != fastest && !self.is_growing {
             tried.lost += seconds - usual;
         }
     }
@@ -242,13 +257,12 @@ impl ChunkSearch {
         rates.fold((0, 0.0), |best, now| if now.1 > best.1 { now } else { best }).0
     }
 
-    /// How many sizes further the next one is: four times as many items where the last step cost
-    /// hardly any time, twice as many otherwise.
-    fn leap(&self, best: usize) -> usize {
-        let before = self.tried[..best].iter().rfind(|tried| tried.items > 0.0);
-        let is_cheap =
-            before.is_some_and(|before| before.rate() < STILL_CHEAP * self.tried[best].rate());
-        if is_cheap { 4 } else { 2 }
+    /// A size of four times as many items, or as many as fit; none where that is no more.
+    fn grown(&self) -> Option<usize> {
+        let four = if self.chosen == 0 { 3 } else { self.chosen + 4 };
+        let is_room = |index: &usize| size_at(*index) <= self.room;
+        let larger = (self.chosen + 1..=four.min(SIZES - 1)).rev().find(is_room)?;
+        (size_at(self.chosen) < self.most).then_some(larger)
     }
 
     /// Whether a neighbour of the best size has not had its share of the time.
@@ -265,16 +279,18 @@ impl ChunkSearch {
     /// The best size, or a neighbour of it that has not had its share of the time.
     fn choose(&mut self) {
         let best = self.fastest();
-        // Among sizes that nobody has tried it leaps; those between are looked at later.
-        let is_largest = best + 1 == self.tried.len();
-        let leap = if is_largest { self.leap(best) } else { 1 };
-        let next = (best + 2..=best + leap).rev().find(|&next| size_at(next) <= self.room);
-        let next = next.unwrap_or(best + 1);
+        // Sizes that nobody has tried are doubled; those between are looked at later.
+        let is_largest = best + 1 == self.tried.len() && size_at(best + 2) <= self.room;
+        let next = if is_largest { best + 2 } else { best + 1 };
         let larger = (next < SIZES && size_at(best) < self.most).then_some(next);
         let neighbours = [larger, best.checked_sub(1)];
         let wanting = neighbours.into_iter().flatten().find(|&index| self.is_wanting(best, index));
-        self.chosen = wanting.unwrap_or(best);
-        let known = self.tried.len().max(self.chosen + 1);
+        self.take(wanting.unwrap_or(best));
+    }
+
+    fn take(&mut self, index: usize) {
+        self.chosen = index;
+        let known = self.tried.len().max(index + 1);
         self.tried.resize(known, TriedSize::default());
     }
 }
