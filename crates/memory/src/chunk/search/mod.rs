@@ -19,8 +19,8 @@
 //! has returned what it kept, and asks the driver for it again.
 //!
 //! **At the start sizes grow by four while chunks are short**, whatever they took: a short chunk is
-//! mostly the call, and what is paid for once, and says little. Growth ends with a long chunk, with a
-//! failure, or where no more fit.
+//! mostly the call, and what is paid for once, and says little. It is counted, as there is no second
+//! one. Growth ends with a long chunk, with a failure, or where no more fit.
 //!
 //! **A chunk that is slow counts as a quarter slower than the best size**, and no more: memory that is
 //! taken from the driver, or kernels that are loaded for a new shape, are paid for once. A larger size
