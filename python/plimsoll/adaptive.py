@@ -31,53 +31,6 @@ class BatchSizes(Protocol):
     def failed(self, count: int, seconds: float) -> None: ...
 
 
-class SearchedSizes:
-    """The fastest size, found while the work runs.
-
-    Where PyTorch's current GPU has never held as much as during a batch, that says what the batch
-    needed, and so how many items fit: larger batches would only fail. PyTorch's own count of the most that
-    it held is read and left as it is.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._search = BatchSize.searched(most)
-        self._peak = _torch_memory().get("allocated_bytes.all.peak", 0)
-
-    @property
-    def size(self) -> int:
-        return self._search.size
-
-    def succeeded(self, count: int, seconds: float) -> None:
-        if seconds > LEAST_SECONDS:
-            self._look(count)
-        self._search.succeeded(count, seconds)
-
-    def failed(self, count: int, seconds: float) -> None:
-        self._search.failed(count, seconds)
-
-    def _look(self, count: int) -> None:
-        stats = _torch_memory()
-        peak, held = (stats.get(f"allocated_bytes.all.{which}", 0) for which in ("peak", "current"))
-        if peak <= max(self._peak, held):
-            return
-        self._peak = peak
-        free = sys.modules["torch"].cuda.mem_get_info()[0] + stats["reserved_bytes.all.current"] - held
-        self._search.set_room(count * max(0, free) // (peak - held))
-
-
-#: Batches that take less are not worth a look at memory.
-LEAST_SECONDS = 0.002
-
-
-def _torch_memory() -> dict[str, int]:
-    """What PyTorch counts of its current GPU; nothing where it uses none."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    if cuda is None or not hasattr(cuda, "memory_stats") or not cuda.is_initialized():
-        return {}
-    stats: dict[str, int] = cuda.memory_stats()
-    return stats
-
-
 class ItemDoesNotFit(OutOfMemory):
     """One item alone does not fit: `index` says which of `items`, `item` is it.
 
@@ -130,13 +83,13 @@ def adaptive_map(
     >>> list(plimsoll.adaptive_map(double, range(10), batch=8))
     [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]
     """
-    size: BatchSizes
-    if batch == "auto":
-        size = SearchedSizes(_positive("max_batch", max_batch))
-    else:
-        size = BatchSize.given(_positive("batch", batch))
     if not callable(fn):
         raise TypeError(f"fn is {fn!r}; give a function of a list of items")
+    if batch == "auto":
+        size = BatchSize.searched(_positive("max_batch", max_batch))
+        fn = _telling_room(fn, size)
+    else:
+        size = BatchSize.given(_positive("batch", batch))
     return AdaptiveWork(fn, items, size).results(progress)
 
 
@@ -184,6 +137,37 @@ _BY_TEXT = (
     ("cupy_backends.cuda.api.driver.CUDADriverError", "CUDA_ERROR_OUT_OF_MEMORY"),
     ("cupy_backends.cuda.libs.cublas.CUBLASError", "CUBLAS_STATUS_ALLOC_FAILED"),
 )
+
+
+def _telling_room(
+    fn: Callable[[list[Item]], Sequence[Result]], size: BatchSize
+) -> Callable[[list[Item]], Sequence[Result]]:
+    """`fn`, which also tells the search how many items fit, where a call shows it.
+
+    PyTorch counts the most that its current GPU has held. A call that raises this count shows what
+    it needed. The count itself is left as it is.
+    """
+
+    def watched(batch: list[Item]) -> Sequence[Result]:
+        count, before = len(batch), _torch_memory().get("allocated_bytes.all.peak", 0)
+        results = fn(batch)
+        stats = _torch_memory()
+        peak, held = (stats.get(f"allocated_bytes.all.{which}", 0) for which in ("peak", "current"))
+        if peak > max(before, held):
+            free = sys.modules["torch"].cuda.mem_get_info()[0] + stats["reserved_bytes.all.current"] - held
+            size.set_room(min(2**63, count * max(0, free) // (peak - held)))
+        return results
+
+    return watched
+
+
+def _torch_memory() -> dict[str, int]:
+    """What PyTorch counts of its current GPU; nothing where it uses none."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not hasattr(cuda, "memory_stats") or not cuda.is_initialized():
+        return {}
+    stats: dict[str, int] = cuda.memory_stats()
+    return stats
 
 
 class AdaptiveWork(Generic[Item, Result]):

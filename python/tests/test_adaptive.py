@@ -152,9 +152,42 @@ def test_auto_does_not_try_what_would_not_fit(monkeypatch: pytest.MonkeyPatch) -
         counts.append(len(batch))
         return batch
 
-    assert list(adaptive_map(fn, range(3000))) == list(range(3000))
+    results = []
+    for result in adaptive_map(fn, range(3000)):
+        results.append(result)
+        peak = max(peak, 200)
+    assert results == list(range(3000))
     # 48 would be the next size. A batch of one needs less than PyTorch held before: nothing is known.
+    # What is held between batches says nothing of them.
     assert max(counts) == 32 and failures == 0, counts
+
+
+def test_what_a_failed_batch_held_is_not_taken_for_the_next_ones_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, peak = 0.0, 100
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    stats = {"allocated_bytes.all.current": 100, "reserved_bytes.all.current": 100}
+    cuda = types.SimpleNamespace(
+        is_initialized=lambda: True,
+        memory_stats=lambda: {**stats, "allocated_bytes.all.peak": peak},
+        mem_get_info=lambda: (900, 1000),
+        empty_cache=lambda: None,
+    )
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
+    counts: list[int] = []
+
+    def fn(batch: list[int]) -> list[int]:
+        nonlocal now, peak
+        now += 0.010 + 0.001 * len(batch)
+        if len(batch) > 60:
+            peak = 1000
+            raise MemoryError
+        counts.append(len(batch))
+        return batch
+
+    assert list(adaptive_map(fn, range(2000))) == list(range(2000))
+    assert max(counts) == 48, counts
 
 
 @pytest.mark.parametrize("error", [plimsoll.NeverFits, ValueError, KeyboardInterrupt])

@@ -18,7 +18,7 @@
 //! Nor is the first chunk after a failure, for its own size: a framework that ran out of memory
 //! has returned what it kept, and asks the driver for it again.
 //!
-//! **At the start sizes grow by four while chunks are short**, whatever they took: a short chunk is
+//! **At the start sizes grow fourfold while chunks are short**, whatever they took: a short chunk is
 //! mostly the call, and what is paid for once, and says little. It is counted, as there is no second
 //! one. Growth ends with a long chunk, with a failure, or where no more fit.
 //!
@@ -95,7 +95,7 @@ pub struct ChunkSearch {
     elapsed: f64,
     /// Items that fit, as far as the caller knows.
     room: u64,
-    /// Whether sizes still grow by four.
+    /// Whether sizes still grow fourfold.
     is_growing: bool,
     retry: Option<Retry>,
 }
