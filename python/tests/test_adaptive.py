@@ -6,6 +6,7 @@ import itertools
 import sys
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -130,10 +131,9 @@ def test_auto_does_not_try_what_would_not_fit(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     cuda = types.SimpleNamespace(
         is_initialized=lambda: True,
-        memory_stats=lambda: {
-            "allocated_bytes.all.peak": peak,
-            "allocated_bytes.all.current": 100,
-            "reserved_bytes.all.current": peak,
+        memory_stats_as_nested_dict=lambda: {
+            "allocated_bytes": {"all": {"peak": peak, "current": 100}},
+            "reserved_bytes": {"all": {"current": peak}},
         },
         mem_get_info=lambda: (1000 - peak, 1000),
         empty_cache=lambda: None,
@@ -167,10 +167,12 @@ def test_what_a_failed_batch_held_is_not_taken_for_the_next_ones_need(
 ) -> None:
     now, peak = 0.0, 100
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    stats = {"allocated_bytes.all.current": 100, "reserved_bytes.all.current": 100}
     cuda = types.SimpleNamespace(
         is_initialized=lambda: True,
-        memory_stats=lambda: {**stats, "allocated_bytes.all.peak": peak},
+        memory_stats_as_nested_dict=lambda: {
+            "allocated_bytes": {"all": {"peak": peak, "current": 100}},
+            "reserved_bytes": {"all": {"current": 100}},
+        },
         mem_get_info=lambda: (900, 1000),
         empty_cache=lambda: None,
     )
@@ -214,22 +216,36 @@ def test_a_size_of_one_is_tried_again_once_caches_are_empty(monkeypatch: pytest.
     assert emptied == ["torch", "cupy"]
 
 
-def test_a_framework_that_failed_is_not_told_to_empty_its_own_cache(
-    monkeypatch: pytest.MonkeyPatch,
+class Held:
+    """Stands for a tensor of a batch."""
+
+
+@pytest.mark.parametrize("module", ["torch", "cupy.cuda.memory", "jax.errors"])
+def test_caches_are_emptied_when_the_failed_batch_is_gone(
+    module: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    emptied = []
-    cuda = types.SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: emptied.append("torch"))
-    pool = types.SimpleNamespace(free_all_blocks=lambda: emptied.append("cupy"))
+    """The framework that failed had emptied its own while the batch still held parts of it."""
+    emptied: list[tuple[str, bool]] = []
+    tensors: list[weakref.ref[Held]] = []
+
+    def emptying(name: str) -> None:
+        emptied.append((name, any(tensor() is not None for tensor in tensors)))
+
+    cuda = types.SimpleNamespace(is_initialized=lambda: True, empty_cache=lambda: emptying("torch"))
+    pool = types.SimpleNamespace(free_all_blocks=lambda: emptying("cupy"))
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
     cupy = types.SimpleNamespace(get_default_memory_pool=lambda: pool)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    items = [(0, 1), (1, 1)]
-    for module, others in (("torch", ["cupy"]), ("cupy.cuda.memory", ["torch"]), ("jax.errors", [])):
-        emptied.clear()
-        kind = made(module, "OutOfMemoryError", MemoryError)
-        fn = Recorder(lambda call: 1 if call == 1 else 2, kind)
-        assert list(adaptive_map(fn, items, batch=2)) == [0, 2]
-        assert emptied == (others or ["torch", "cupy"])
+
+    def fn(batch: list[int]) -> list[int]:
+        held = Held()
+        tensors.append(weakref.ref(held))
+        if len(batch) > 1:
+            raise made(module, "OutOfMemoryError", MemoryError)
+        return batch
+
+    assert list(adaptive_map(fn, [7, 8], batch=2)) == [7, 8]
+    assert emptied == [("torch", False), ("cupy", False)]
 
 
 def made(module: str, name: str, *bases: type[BaseException]) -> type[BaseException]:
