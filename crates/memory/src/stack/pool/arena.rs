@@ -72,6 +72,8 @@ pub(super) enum GiveBack {
     Taken,
     /// It was the last that was live here.
     Last,
+    /// It lies in memory that others lent: nothing was done yet.
+    Lent,
 }
 
 /// On cache lines of its own: arenas lie side by side and have different threads.
@@ -205,7 +207,8 @@ impl Arena {
         let Some(node) = inner.heap.get(piece) else { return GiveBack::Stranger };
         // The size too: whoever counts above goes by what the block says.
         if node.state != PieceState::Live || node.generation != generation || node.ready != asked {
-            return GiveBack::Stranger;
+            let lent = node.state == PieceState::Loan && node.generation == generation;
+            return if lent && node.ready == asked { GiveBack::Lent } else { GiveBack::Stranger };
         }
         let size = node.size;
         // Whoever got it first may still be at it, if another stream returns it.

@@ -15,7 +15,7 @@ const STATS_TRIES: u32 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PoolActivity {
-    /// Handles that moved from one place to another by being mapped there.
+    /// Handles that were mapped at another place: they moved there, or a part of them was lent.
     pub remapped_handles: u64,
     /// Handles that were still mapped where they were needed: no call to the device.
     pub found_handles: u64,

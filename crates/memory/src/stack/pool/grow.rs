@@ -1,7 +1,8 @@
 //! The slow path: what happens when no mapped piece of the home arena fits.
 //!
 //! First, other pieces that are mapped are tried: those behind another stream's work, then those
-//! of another arena. Then, under the growth lock, memory is brought to a place. A place goes through these
+//! of another arena. Then, under the growth lock, free parts of handles are lent (`lend`), or memory is
+//! brought to a place. A place goes through these
 //! states, top to bottom, in one call:
 //!
 //! ```text
@@ -29,6 +30,7 @@
 //! anywhere.
 
 use std::ops::Range;
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -45,38 +47,8 @@ use plimsoll_machine::units::Bytes;
 
 /// `RANGE`: an arena's address range is 8 times the budget, so that it hardly ever fills.
 const RANGE: u64 = 8;
-/// `MOST_PAGES`: a handle has at most 32 pages; the cost of larger ones was not measured.
-const MOST_PAGES: u64 = 32;
-/// `BUDGET_SHARE`: a handle is at most 1/128 of the budget, because one live piece in a handle
-/// keeps the whole handle.
-const BUDGET_SHARE: u64 = 128;
-/// `HELD_SHARE`: a handle above `SMALL_PAGES` is at most 1/64 of what will be held.
-const HELD_SHARE: u64 = 64;
-/// `SMALL_PAGES`, `SMALL_SHARE` and `REQUEST_SHARE`: up to 8 pages, a handle is at most 1/32 of
-/// what will be held, so that small pools do not pay for large handles, or 1/4 of what one
-/// request lacks, which is returned together.
-const SMALL_PAGES: u64 = 8;
-const SMALL_SHARE: u64 = 32;
-const REQUEST_SHARE: u64 = 4;
-/// `SPREAD`: where many requests have been served for each handle that was taken or moved, handles
-/// are smaller, as what they cost is spread over many: half as large from 40 on, a third from 80.
-const SPREAD: u64 = 40;
-/// `AHEAD_PAGES`: at most 4 pages are taken before they are needed.
-const AHEAD_PAGES: u64 = 4;
-/// `SLACK`, `EXTRA`: quick packing may hold 1/20 and 2 MiB more than was ever live before it
-/// moves memory.
-const SLACK: u64 = 20;
-const EXTRA: u64 = 2 << 20;
 /// `LAST`: at most 1/16 of what may still be taken is taken before it is needed.
 const LAST: u64 = 16;
-
-/// The most pages of a handle that a pool ever takes.
-pub(super) fn most_pages(packing: Packing, budget: u64, page: u64) -> u64 {
-    match packing {
-        Packing::Quick => (budget / BUDGET_SHARE / page.max(1)).clamp(1, MOST_PAGES),
-        Packing::Tight => 1,
-    }
-}
 
 impl Pool {
     /// Serves a request that home could not serve at once: behind other streams, from
@@ -140,7 +112,7 @@ impl Pool {
             return Err(Error::Capturing { what: "taking more memory from the device" });
         }
         let found = if self.page > 0 {
-            self.take_mapping(&mut growth, home, request, size, share)
+            self.take_pages(&mut growth, home, request, (size, share))
         } else {
             self.take_plain_block(&mut growth, home, request, size)
         };
@@ -148,6 +120,22 @@ impl Pool {
             Ok(found) => Ok(self.block(home.number, found, asked)),
             Err(error) if error.is_out_of_memory() => self.last_resort(request, size, error),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Serves a request with memory that is lent, or brought to a place.
+    fn take_pages(
+        &self,
+        growth: &mut Growth,
+        home: &Arena,
+        request: Request,
+        (size, share): (u64, bool),
+    ) -> Result<TakenPiece> {
+        match self.take_lent(growth, home, request, (size, share)) {
+            Ok(Some(found)) => Ok(found),
+            // Memory that cannot be had as new may still be moved.
+            Err(error) if !error.is_out_of_memory() => Err(error),
+            _ => self.take_mapping(growth, home, request, size, share),
         }
     }
 
@@ -202,8 +190,22 @@ impl Pool {
         size: u64,
         share: bool,
     ) -> Result<TakenPiece> {
-        let (found, mut plan) =
-            self.claim(growth, home, request, (size, &self.free_handles(growth)))?;
+        let free = self.free_handles(growth);
+        let (number, mut inner) = (home.number, home.lock());
+        let place = self.find_place(growth, (number, &mut inner), size, &free)?;
+        self.take_place(growth, home, request, (size, share), (inner, place))
+    }
+
+    /// Serves a request at a place.
+    pub(super) fn take_place(
+        &self,
+        growth: &mut Growth,
+        home: &Arena,
+        request: Request,
+        (size, share): (u64, bool),
+        place: (MutexGuard<'_, ArenaState>, FreePlace),
+    ) -> Result<TakenPiece> {
+        let (found, mut plan) = self.claim(request, size, place)?;
         let mut hand = LooseExtents::new(share);
         let held = self.counts.held.load(Ordering::Relaxed);
         let mapped = self
@@ -236,13 +238,10 @@ impl Pool {
     /// so that what others publish meanwhile never has more taken than held.
     fn claim(
         &self,
-        growth: &Growth,
-        home: &Arena,
         request: Request,
-        (size, free): (u64, &[Handle]),
+        size: u64,
+        (mut inner, place): (MutexGuard<'_, ArenaState>, FreePlace),
     ) -> Result<(TakenPiece, MapPlan)> {
-        let mut inner = home.lock();
-        let place = self.find_place(growth, (home.number, &mut inner), size, free)?;
         let (from, to) = (place.from, place.from + size);
         let (piece, sides) = inner.heap.carve(place.piece, from, to);
         let tags = inner.heap.node(piece).tags.clone();
@@ -265,7 +264,7 @@ impl Pool {
     }
 
     /// The place that the arena finds, in a new address range where the others are full.
-    fn find_place(
+    pub(super) fn find_place(
         &self,
         growth: &Growth,
         (arena, inner): (u32, &mut ArenaState),
@@ -284,7 +283,7 @@ impl Pool {
         inner.search(size, kept).ok_or_else(|| self.refusal(Bytes(size)))
     }
 
-    fn add_range(&self, inner: &mut ArenaState) -> Result<()> {
+    pub(super) fn add_range(&self, inner: &mut ArenaState) -> Result<()> {
         let size = Bytes(self.budget.saturating_mul(RANGE).0.next_multiple_of(self.page));
         let base = self.mapping()?.reserve(size)?;
         inner.add_region(Region::of_pages(base, size.0, self.page), 0);
@@ -338,15 +337,6 @@ impl Pool {
         Ok(())
     }
 
-    /// Whether this many pages may be taken from the device though memory lies free: what is
-    /// held beyond what was ever live is so little that it saves more than it costs.
-    fn may_grow(&self, growth: &mut Growth, pages: u64, size: u64) -> bool {
-        let live: u64 = self.shared_arenas().map(|arena| arena.figures().taken).sum();
-        growth.most_live = growth.most_live.max(live + size);
-        let line = growth.most_live + growth.most_live / SLACK + EXTRA;
-        self.most > 1 && self.counts.held.load(Ordering::Relaxed) + pages * self.page <= line
-    }
-
     /// Lays what is in hand, gives back what does not fit, and takes as much as is missing
     /// then, or as may be had.
     fn exchange(
@@ -395,19 +385,6 @@ impl Pool {
             plan.holes.retain(|hole| !hole.is_empty());
         }
         Ok(())
-    }
-
-    /// The fewest pages that are taken from the device at a time, and the most by one
-    /// handle: more, as the pool grows and for a large request; less, the more was asked for since.
-    fn handle_pages(&self, missing: u64) -> (u64, u64) {
-        let pages = self.counts.held.load(Ordering::Relaxed) / self.page + missing;
-        let share = pages / HELD_SHARE;
-        let small = (pages / SMALL_SHARE).max(missing / REQUEST_SHARE).clamp(1, SMALL_PAGES);
-        let brought = self.counts.taken.load(Ordering::Relaxed)
-            + self.counts.remapped.load(Ordering::Relaxed);
-        let parts = 1 + self.requests() / (SPREAD * brought.max(1));
-        let most = (share.max(small).min(self.most) / parts).max(1);
-        (share.clamp(1, AHEAD_PAGES).min(most), most)
     }
 
     /// Maps what was laid behind a piece; after a failure the rest is back in the hand.

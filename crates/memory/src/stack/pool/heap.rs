@@ -44,6 +44,8 @@ pub(super) enum PieceState {
     /// Returned, and not merged yet.
     Aside,
     Free,
+    /// A block in memory that other pieces lent (`lend`): it has no neighbours and no region.
+    Loan,
     /// The number is not in use.
     Unused,
 }
@@ -360,6 +362,33 @@ impl Heap {
             self.node_mut(after).before = left;
         }
         self.retire(right);
+    }
+
+    /// Adds a block in lent memory; returns its number and generation.
+    pub(super) fn add_loan(&mut self, size: u64, asked: u64, tag: UseTag) -> (PieceId, u64) {
+        let piece = self.new_node(u32::MAX, 0, size, asked);
+        let node = self.node_mut(piece);
+        node.state = PieceState::Loan;
+        node.generation = node.generation.wrapping_add(1);
+        node.tags = UseTags::of(tag);
+        (piece, node.generation)
+    }
+
+    /// Takes a block away that lay in lent memory.
+    pub(super) fn remove_loan(&mut self, piece: PieceId) {
+        self.retire(piece);
+    }
+
+    /// The free piece that these bytes of a region lie in.
+    pub(super) fn free_piece_at(
+        &self,
+        region: u32,
+        bytes: std::ops::Range<u64>,
+    ) -> Option<PieceId> {
+        let mut pieces = self.free_pieces().filter(|(_, node)| node.region == region);
+        let around =
+            |node: &PieceNode| node.offset <= bytes.start && bytes.end <= node.offset + node.size;
+        pieces.find(|(_, node)| around(node)).map(|(piece, _)| piece)
     }
 
     /// Notes what a live piece was asked for, and by which stream.

@@ -105,6 +105,13 @@ impl KeptMappings {
         before.into_iter().chain(inside).map(|(place, kept)| (*place, kept))
     }
 
+    /// The page behind the last one in a region.
+    pub(super) fn end(&self, arena: u32, region: u32) -> u64 {
+        let at = |page| PagePlace { arena, region, page };
+        let last = self.places.range(at(0)..=at(u64::MAX)).next_back();
+        last.map_or(0, |(place, kept)| place.page + kept.extent.pages)
+    }
+
     /// How many pages of a hole are mapped to handles that are free, and how many mappings are in
     /// the way of others.
     pub(super) fn found_in(
@@ -325,6 +332,7 @@ impl Pool {
         for place in growth.kept.of(extent.handle).to_vec() {
             self.unmap_kept(growth, place)?;
         }
+        self.leave_spans(growth, extent.handle)?;
         let bytes = extent.pages * self.page;
         self.mapping()?.destroy(extent.handle, Bytes(bytes))?;
         self.count_returned(bytes);

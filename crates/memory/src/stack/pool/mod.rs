@@ -10,7 +10,8 @@
 //! If the device can map physical memory, addresses are plentiful and memory moves: when
 //! nothing that is mapped fits, physical memory that lies free elsewhere is mapped where it is
 //! needed, and only what cannot be found that way is taken from the device (`grow`). So the pool
-//! holds about as much as was ever live at once. Memory stays mapped where it has been and is found
+//! holds about as much as was ever live at once. What lies free in a handle in which another block is
+//! live cannot move; with quick packing it is lent to a block at other addresses (`lend`). Memory stays mapped where it has been and is found
 //! there again without a call (`kept`); when everything has been returned it goes
 //! back to where it was when that was so before (`calm`), so that a program that repeats itself is
 //! served alike.
@@ -22,8 +23,8 @@
 //!
 //! Mapping costs about 50 µs a handle of any size, a search in mapped memory some tens of
 //! nanoseconds. [`Packing::Quick`] takes handles as large as what is missing, within shares
-//! of what is held and of the budget, prefers what is mapped, and holds up to a twentieth and
-//! 2 MiB more than was live before it moves anything; [`Packing::Tight`] uses the device's smallest
+//! of what is held and of the budget, prefers what is mapped, and holds up to a twentieth (where it
+//! can lend, a twenty-fifth) and 2 MiB more than was live before it moves or lends anything; [`Packing::Tight`] uses the device's smallest
 //! handles and the tightest place in one range, and pays with more mapping for holding less.
 //!
 //! # Locks
@@ -36,15 +37,19 @@ mod arena;
 mod bins;
 mod calm;
 mod capture;
+mod chain;
 mod counts;
 mod grow;
 mod heap;
 mod kept;
+mod lend;
 mod order;
 mod peaks;
 mod plain_blocks;
 mod region;
 mod shrink;
+mod sizes;
+mod spans;
 mod tag;
 
 use std::collections::BTreeMap;
@@ -72,6 +77,7 @@ use peaks::PoolPeaks;
 pub use peaks::{GpuPeaks, get_gpu_peaks};
 use plain_blocks::Pins;
 use region::{LooseExtents, SpareExtent};
+use spans::Spans;
 use tag::UseTags;
 
 /// Arenas for streams; more streams than these share them.
@@ -137,6 +143,8 @@ struct Growth {
     /// Mappings that memory was left behind at.
     kept: KeptMappings,
     calm: CalmMoment,
+    /// Addresses at which free parts of handles are used together.
+    spans: Spans,
     /// The most that was live when memory was needed.
     most_live: u64,
     /// Captures being captured: stream → arena number.
@@ -165,7 +173,7 @@ impl Pool {
         // Down to what can be had: memory comes by the page, or by the device's step.
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
-        let most = grow::most_pages(config.packing, budget.0, page);
+        let most = sizes::most_pages(config.packing, budget.0, page);
         let peaks = PoolPeaks::on(info.backend);
         let list = config.track_allocations.then(LiveList::default);
         Ok(Pool {
@@ -337,7 +345,11 @@ impl Pool {
         }
         let (number, piece) = ((block.key() >> 32) as u32, block.key() as u32);
         let give_back = |arena: &Arena| {
-            arena.give_back(&self.order, piece, block.generation(), block.size().0, stream)
+            let name = (piece, block.generation(), block.size().0);
+            match arena.give_back(&self.order, name.0, name.1, name.2, stream) {
+                GiveBack::Lent => self.take_back_lent(arena, name, stream),
+                done => done,
+            }
         };
         let returned = match self.arenas.get(number as usize) {
             Some(arena) => arena.get().map_or(GiveBack::Stranger, give_back),
@@ -351,7 +363,7 @@ impl Pool {
                 self.calm_down();
                 Ok(())
             }
-            GiveBack::Stranger => Err(stranger(self, block)),
+            GiveBack::Stranger | GiveBack::Lent => Err(stranger(self, block)),
         }
     }
 

@@ -69,6 +69,21 @@ impl Region {
         })
     }
 
+    /// The extents behind these bytes: how many bytes lie before each, and what of it they are.
+    pub(super) fn parts(
+        &self,
+        bytes: Range<u64>,
+    ) -> impl Iterator<Item = (u64, Extent, Range<u64>)> {
+        let page = self.page.max(1);
+        let first = bytes.start / page;
+        let before = self.extents.range(..=first).next_back().map_or(first, |(first, _)| *first);
+        self.extents.range(before..bytes.end.div_ceil(page)).filter_map(move |(first, extent)| {
+            let (base, end) = (first * page, (first + extent.pages) * page);
+            let (from, to) = (bytes.start.max(base), bytes.end.min(end));
+            (from < to).then(|| (base, *extent, from - base..to - base))
+        })
+    }
+
     /// Which of the pages that `[from, to)` lies on have nothing behind them, in order.
     pub(super) fn holes(&self, from: u64, to: u64) -> impl Iterator<Item = Range<u64>> {
         let touched = self.touched(from, to);
@@ -237,7 +252,7 @@ pub(super) struct FreePlace {
     /// Where it begins in the region.
     pub(super) from: u64,
     /// Pages that must be mapped, and something for each mapping that is in the way.
-    missing: u64,
+    pub(super) missing: u64,
 }
 
 impl ArenaState {
@@ -287,6 +302,20 @@ impl ArenaState {
             }
         }
         best
+    }
+}
+
+impl ArenaState {
+    /// Where new memory goes that is to lie free: behind all that is mapped. `kept` is the page behind
+    /// the last mapping that was kept in a region.
+    pub(super) fn fresh_place(&self, size: u64, kept: impl Fn(u32) -> u64) -> Option<FreePlace> {
+        (0..self.regions.len() as u32).rev().find_map(|number| {
+            let region = self.regions[number as usize].as_ref()?;
+            let last = region.extents.last_key_value().map_or(0, |(page, one)| page + one.pages);
+            let from = last.max(kept(number)) * region.page;
+            let piece = self.heap.free_piece_at(number, from..from + size)?;
+            Some(FreePlace { piece, from, missing: size / region.page.max(1) })
+        })
     }
 }
 

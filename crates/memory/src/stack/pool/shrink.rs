@@ -243,6 +243,7 @@ impl Pool {
         let mut result = self.order.await_all(self.upstream.device(), &self.order.every_tag());
         let mut growth = self.growth();
         result = result.and(self.unmap_all_kept(&mut growth));
+        result = result.and(self.unmap_all_spans(&mut growth));
         let private = self.private_arenas();
         for arena in self.shared_arenas().chain(private.iter().map(AsRef::as_ref)) {
             for mut region in arena.lock().regions.drain(..).flatten() {

@@ -1,0 +1,82 @@
+//! How large handles are, and how much may be held before free memory is used instead.
+//!
+//! A driver charges by the handle and hardly by the byte, so few large handles are cheap. But a live
+//! block keeps its whole handle where it is. Where the rest of it can be lent (`lend`), handles
+//! may be larger.
+
+use std::sync::atomic::Ordering;
+
+use super::{Growth, Pool};
+use crate::config::Packing;
+
+/// `MOST_PAGES`: a handle has at most 32 pages; the cost of larger ones was not measured.
+const MOST_PAGES: u64 = 32;
+/// `BUDGET_SHARE`: a handle is at most 1/128 of the budget, because one live piece in a handle
+/// keeps the whole handle.
+const BUDGET_SHARE: u64 = 128;
+/// `HELD_SHARE`: a handle above `SMALL_PAGES` is at most 1/64 of what will be held.
+const HELD_SHARE: u64 = 64;
+/// `SMALL_PAGES`, `SMALL_SHARE` and `REQUEST_SHARE`: up to 8 pages, a handle is at most 1/32 of
+/// what will be held, so that small pools do not pay for large handles, or 1/4 of what one
+/// request lacks, which is returned together.
+const SMALL_PAGES: u64 = 8;
+const SMALL_SHARE: u64 = 32;
+const REQUEST_SHARE: u64 = 4;
+/// `LENT_PAGES`: where the free rest of a handle can be lent, so that a live block keeps less from others, a
+/// handle is 1/4 of what one request lacks up to 16 pages.
+const LENT_PAGES: u64 = 16;
+/// `SPREAD`: where many requests have been served for each handle that was taken or moved, handles
+/// are smaller, as what they cost is spread over many: half as large from 40 on, a third from 80.
+const SPREAD: u64 = 40;
+/// `AHEAD_PAGES`: at most 4 pages are taken before they are needed.
+const AHEAD_PAGES: u64 = 4;
+/// `SLACK`, `EXTRA`: quick packing may hold 1/20 and 2 MiB more than was ever live before it
+/// moves memory; 1/25 where it can lend, as a chain may need some more.
+const SLACK: u64 = 20;
+const LENT_SLACK: u64 = 25;
+const EXTRA: u64 = 2 << 20;
+
+/// The most pages of a handle that a pool ever takes.
+pub(super) fn most_pages(packing: Packing, budget: u64, page: u64) -> u64 {
+    match packing {
+        Packing::Quick => (budget / BUDGET_SHARE / page.max(1)).clamp(1, MOST_PAGES),
+        Packing::Tight => 1,
+    }
+}
+
+impl Pool {
+    /// Whether this many pages may be taken from the device though memory lies free: what is
+    /// held beyond what was ever live is so little that it saves more than it costs.
+    pub(super) fn may_grow(&self, growth: &mut Growth, pages: u64, size: u64) -> bool {
+        let live: u64 = self.shared_arenas().map(|arena| arena.figures().taken).sum();
+        growth.most_live = growth.most_live.max(live + size);
+        self.most > 1 && pages <= self.room_to_grow(growth)
+    }
+
+    /// How many pages may be taken from the device though memory lies free.
+    pub(super) fn room_to_grow(&self, growth: &Growth) -> u64 {
+        if self.most == 1 {
+            return 0;
+        }
+        let slack = if self.lends() { LENT_SLACK } else { SLACK };
+        let line = growth.most_live + growth.most_live / slack + EXTRA;
+        line.saturating_sub(self.counts.held.load(Ordering::Relaxed)) / self.page
+    }
+
+    /// The fewest pages that are taken from the device at a time, and the most by one
+    /// handle: more, as the pool grows and for a large request; less, the more was asked for since.
+    pub(super) fn handle_pages(&self, missing: u64) -> (u64, u64) {
+        let pages = self.counts.held.load(Ordering::Relaxed) / self.page + missing;
+        let (share, part) = (pages / HELD_SHARE, missing / REQUEST_SHARE);
+        let most = if self.lends() {
+            share.max(part.min(LENT_PAGES))
+        } else {
+            share.max(part.max(pages / SMALL_SHARE).clamp(1, SMALL_PAGES))
+        };
+        let brought = self.counts.taken.load(Ordering::Relaxed)
+            + self.counts.remapped.load(Ordering::Relaxed);
+        let parts = 1 + self.requests() / (SPREAD * brought.max(1));
+        let most = (most.min(self.most) / parts).max(1);
+        (share.clamp(1, AHEAD_PAGES).min(most), most)
+    }
+}
