@@ -106,8 +106,52 @@ fn another_stream_gets_a_block_only_behind_its_work() {
     }
 }
 
+/// Blocks that lie in free parts of handles at other addresses, on two streams, turn after turn: what
+/// kernels wrote to them and to the blocks beside these parts is there.
+#[test]
+fn blocks_in_lent_memory_hold_what_kernels_wrote() {
+    if !is_real_here() {
+        return;
+    }
+    let (device, kernels) = device(Bytes::gib(2));
+    let pool = pool(&device, Packing::Quick);
+    let streams = [(); 2].map(|()| device.new_stream().unwrap());
+    let take = |mib: u64, stream| pool.allocate(Request::new(Bytes::mib(mib)).on(stream)).unwrap();
+    let all = take(512, streams[0]);
+    pool.release(all, streams[0]).unwrap();
+    let gaps: Vec<_> = (0..39).map(|_| [12, 1].map(|mib| take(mib, streams[0]))).collect();
+    let mut live = Vec::new();
+    for (value, [large, small]) in (1000..).zip(gaps) {
+        pool.release(large, streams[0]).unwrap();
+        kernels.fill(streams[0], &small, value);
+        live.push((small, value));
+    }
+    let mut reserved = Vec::new();
+    for turn in 1..20 {
+        let stream = streams[turn as usize % 2];
+        let across: Vec<_> = (0..8).map(|number| (take(15, stream), turn * 100 + number)).collect();
+        for (block, value) in &across {
+            kernels.fill(stream, block, *value);
+        }
+        for (block, value) in &across {
+            kernels.check(stream, block, *value);
+        }
+        for (block, _) in across {
+            pool.release(block, stream).unwrap();
+        }
+        reserved.push(pool.stats().total_allocated_bytes.get() >> 20);
+    }
+    device.synchronize_stream(streams[1]).unwrap();
+    for (block, value) in &live {
+        kernels.check(streams[0], block, *value);
+    }
+    device.synchronize_stream(streams[0]).unwrap();
+    assert_eq!(kernels.errors(), 0);
+    println!("MiB reserved after each turn: {reserved:?}");
+}
+
 /// A kernel is at a block that was returned. Trimming takes nothing of it away, nor does a
-/// request that could use its pages.
+/// request that could use its pages: it takes others, or waits on the host.
 #[test]
 fn nothing_is_unmapped_under_a_running_kernel() {
     if !is_real_here() {
@@ -127,11 +171,20 @@ fn nothing_is_unmapped_under_a_running_kernel() {
         let trimmed = pool.trim().unwrap();
         let kept = pool.stats().total_allocated_bytes;
         assert!(kept >= Bytes::mib(96), "{kept} kept, {trimmed} trimmed");
-        let large = pool.allocate(Request::new(Bytes::mib(120)).on(second)).unwrap();
-        kernels.fill(second, &large, 2);
-        kernels.check(second, &large, 2);
-        assert!(!is_over(&device, first), "the kernel is still at it");
-        kernels.let_go();
+        let (held, large) = std::thread::scope(|scope| {
+            let taker = scope.spawn(|| {
+                let large = pool.allocate(Request::new(Bytes::mib(120)).on(second)).unwrap();
+                kernels.fill(second, &large, 2);
+                kernels.check(second, &large, 2);
+                large
+            });
+            // Long enough for the request to do wrong, if it could.
+            std::thread::sleep(Duration::from_millis(100));
+            let held = !is_over(&device, first);
+            kernels.let_go();
+            (held, taker.join().unwrap())
+        });
+        assert!(held, "the kernel was at it all the time");
         device.synchronize_stream(first).unwrap();
         device.synchronize_stream(second).unwrap();
         assert_eq!(kernels.errors(), 0, "{packing:?}");
