@@ -10,7 +10,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
-use std::sync::{PoisonError, TryLockError};
 
 use super::arena::{Arena, ArenaState};
 use super::heap::{IndexKey, PieceId, PieceState};
@@ -65,11 +64,7 @@ impl Pool {
             return;
         }
         // Arenas are locked after the growth lock and never before, and nobody waits for this.
-        let mut growth = match self.growth.try_lock() {
-            Ok(growth) => growth,
-            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut growth) = self.try_growth() else { return };
         let figures: Vec<_> = self.shared_arenas().map(Arena::figures).collect();
         if figures.iter().any(|figures| figures.blocks > 0) {
             growth.calm.missed += 1;

@@ -16,6 +16,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 
 use super::arena::{Arena, ArenaState, GiveBack, TakenPiece};
 use super::chain::{self, FreePart};
@@ -35,6 +36,14 @@ const SPANS: u64 = 8;
 const MOST_PARTS: usize = 64;
 /// `RANGE`: addresses for spans are set aside 8 budgets at a time.
 const RANGE: u64 = 8;
+
+/// A block in lent memory that was returned, and who may still use it.
+#[derive(Debug)]
+pub(super) struct ReturnedLoan {
+    arena: u32,
+    piece: PieceId,
+    users: UseTags,
+}
 
 impl Pool {
     /// Whether memory is lent: tight packing moves its small handles instead, which takes a mapping for each
@@ -155,6 +164,9 @@ impl Pool {
         inner.figures.blocks += 1;
         inner.figures.misses += 1;
         home.publish(&mut inner);
+        drop(inner);
+        // A loan that was returned meanwhile may have had this name.
+        self.bring_home(growth);
         growth.spans.loans.insert((home.number, piece), number);
         Some(TakenPiece { piece, generation, address })
     }
@@ -258,20 +270,35 @@ impl Pool {
         (piece, generation, asked): (PieceId, u64, u64),
         stream: Stream,
     ) -> GiveBack {
-        let mut growth = self.growth();
         let mut inner = arena.lock();
         let users = inner.end_loan(&self.order, (piece, generation, asked), stream);
         let last = inner.figures.blocks == 0;
         arena.publish(&mut inner);
-        drop(inner);
         let Some(users) = users else { return GiveBack::Stranger };
-        let number = growth.spans.loans.remove(&(arena.number, piece));
-        let span = number.and_then(|number| growth.spans.spans.get_mut(&number));
-        if let Some(span) = span {
-            span.users.join(&users);
-            self.come_home(&std::mem::take(&mut span.lent), Some(&users));
-        }
+        // Before the arena is unlocked, so that nobody gets the name without seeing this.
+        self.returned().push(ReturnedLoan { arena: arena.number, piece, users });
+        drop(inner);
+        // A thread that has the growth lock may wait for work that returns this very block. It, or
+        // the next one, brings the parts home.
+        drop(self.try_growth());
         if last { GiveBack::Last } else { GiveBack::Taken }
+    }
+
+    fn returned(&self) -> MutexGuard<'_, Vec<ReturnedLoan>> {
+        self.returned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the parts of blocks that were returned free at home.
+    pub(super) fn bring_home(&self, growth: &mut Growth) {
+        let returned = std::mem::take(&mut *self.returned());
+        for ReturnedLoan { arena, piece, users } in returned {
+            let number = growth.spans.loans.remove(&(arena, piece));
+            let span = number.and_then(|number| growth.spans.spans.get_mut(&number));
+            if let Some(span) = span {
+                span.users.join(&users);
+                self.come_home(&std::mem::take(&mut span.lent), Some(&users));
+            }
+        }
     }
 
     /// Unmaps a span once nobody uses it; what cannot be unmapped stays, with its addresses.
@@ -384,5 +411,42 @@ impl ArenaState {
         self.figures.live -= asked;
         self.figures.blocks -= 1;
         Some(users)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::backend::sim::{Sim, SimConfig};
+    use crate::config::MemoryConfig;
+
+    /// A thread that grows the pool waits for work; the work may be what returns a block.
+    #[test]
+    fn a_block_in_lent_memory_is_returned_while_another_thread_grows() {
+        let device = Arc::new(Sim::new(SimConfig::default().with_total(Bytes::gib(2))));
+        let config = MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
+        let pool = Pool::new(device, config).unwrap();
+        let take = |mib| pool.allocate(Request::new(Bytes::mib(mib))).unwrap();
+        let all = take(512);
+        pool.release(all, Stream::DEFAULT).unwrap();
+        let gaps: Vec<_> = (0..39).map(|_| [12, 1].map(take)).collect();
+        let mut live: Vec<_> = (0..3).map(|_| take(10)).collect();
+        for [large, small] in gaps {
+            pool.release(large, Stream::DEFAULT).unwrap();
+            live.push(small);
+        }
+        let across: Vec<_> = (0..4).map(|_| take(15)).collect();
+        let lent = || pool.growth.lock().unwrap().spans.loans.len();
+        assert!(lent() > 0, "nothing was lent");
+        let growing = pool.growth();
+        across.into_iter().for_each(|block| pool.release(block, Stream::DEFAULT).unwrap());
+        assert!(!growing.spans.loans.is_empty() && !pool.returned().is_empty());
+        drop(growing);
+        live.push(take(1));
+        drop(pool.growth());
+        assert_eq!((lent(), pool.returned().len()), (0, 0));
+        assert_eq!(pool.stats().in_use_bytes, Bytes::mib(39 + 30 + 1), "{}", live.len());
     }
 }

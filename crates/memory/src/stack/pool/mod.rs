@@ -54,7 +54,7 @@ mod tag;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use crate::config::{MemoryConfig, Packing};
@@ -72,6 +72,7 @@ use counts::Counts;
 pub use counts::PoolActivity;
 use heap::IndexKey;
 use kept::KeptMappings;
+use lend::ReturnedLoan;
 use order::StreamOrder;
 use peaks::PoolPeaks;
 pub use peaks::{GpuPeaks, get_gpu_peaks};
@@ -128,6 +129,8 @@ pub struct Pool {
     /// How often anyone had to wait for a lock of an arena.
     crowd: Arc<AtomicU64>,
     growth: Mutex<Growth>,
+    /// Blocks in lent memory that were returned, whose parts are not at home yet.
+    returned: Mutex<Vec<ReturnedLoan>>,
     counts: Counts,
     /// The most that was live and held.
     peaks: PoolPeaks,
@@ -194,6 +197,7 @@ impl Pool {
             pins: Arc::default(),
             crowd: Arc::default(),
             growth: Mutex::new(Growth { next_private: u32::from(ARENAS), ..Growth::default() }),
+            returned: Mutex::default(),
             counts: Counts::default(),
             peaks,
             list,
@@ -247,7 +251,20 @@ impl Pool {
     }
 
     fn growth(&self) -> MutexGuard<'_, Growth> {
-        self.growth.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut growth = self.growth.lock().unwrap_or_else(PoisonError::into_inner);
+        self.bring_home(&mut growth);
+        growth
+    }
+
+    /// The same where nobody has it: who has it may wait for work, which must not wait for this thread.
+    fn try_growth(&self) -> Option<MutexGuard<'_, Growth>> {
+        let mut growth = match self.growth.try_lock() {
+            Ok(growth) => growth,
+            Err(TryLockError::Poisoned(poisoned)) => PoisonError::into_inner(poisoned),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.bring_home(&mut growth);
+        Some(growth)
     }
 
     fn key(&self) -> IndexKey {
