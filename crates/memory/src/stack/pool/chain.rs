@@ -89,26 +89,28 @@ impl Links {
 /// bytes; at most of `most` parts.
 pub(super) fn find(free: &[FreePart], size: u64, page: u64, most: usize) -> Option<Vec<FreePart>> {
     let links = Links::of(free, page);
-    let mut middle: Vec<FreePart> = Vec::new();
+    let largest = |parts: &[FreePart]| parts.last().map_or(0, FreePart::size);
+    let (end, front) = (largest(&links.ends), largest(&links.fronts));
     let mut rest = size;
-    loop {
+    // The largest free handles lie in the middle: one that is larger than the rest is enough by itself.
+    for between in 0..=links.wholes.len().min(most) {
+        let (middle, others) = links.wholes.split_at(between);
         // A handle that is wholly free can also be used from somewhere inside on.
-        let mut ends = links.ends.clone();
-        let used = |part: &FreePart| middle.iter().any(|one| one.extent == part.extent);
-        ends.extend(links.wholes.iter().filter(|part| !used(part)));
-        ends.sort_unstable_by_key(|part| (part.size(), part.place()));
-        let pair = if rest == 0 { Some([None, None]) } else { links.pair(&ends, rest) };
-        if let Some([end, front]) = pair {
-            let parts: Vec<_> = end.into_iter().chain(middle).chain(front).collect();
-            return (parts.len() <= most).then(|| shave(parts, size));
+        let next = others.first().map_or(0, FreePart::size);
+        if rest <= end.max(next) + front {
+            let mut ends = links.ends.clone();
+            ends.extend(others);
+            ends.sort_unstable_by_key(|part| (part.size(), part.place()));
+            let pair = if rest == 0 { Some([None, None]) } else { links.pair(&ends, rest) };
+            if let Some([end, front]) = pair {
+                let middle = middle.iter().copied();
+                let parts: Vec<_> = end.into_iter().chain(middle).chain(front).collect();
+                return (parts.len() <= most).then(|| shave(parts, size));
+            }
         }
-        let next = *links.wholes.iter().find(|part| part.size() <= rest && !used(part))?;
-        if middle.len() >= most {
-            return None;
-        }
-        rest -= next.size();
-        middle.push(next);
+        rest = rest.saturating_sub(next);
     }
+    None
 }
 
 /// How many pages of new memory make a chain possible: of as few handles as can be where `enough` pages

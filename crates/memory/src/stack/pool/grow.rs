@@ -88,6 +88,7 @@ impl Pool {
         }
         let start = Instant::now();
         let result = self.allocate_slowly(home, request, size, share);
+        self.bring_home_late();
         let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.counts.slow.fetch_add(1, Ordering::Relaxed);
         self.counts.slow_nanos.fetch_add(nanos, Ordering::Relaxed);
@@ -111,10 +112,16 @@ impl Pool {
         if self.order.any_capture() {
             return Err(Error::Capturing { what: "taking more memory from the device" });
         }
-        let found = if self.page > 0 {
-            self.take_pages(&mut growth, home, request, (size, share))
-        } else {
-            self.take_plain_block(&mut growth, home, request, size)
+        let take = |growth: &mut Growth| match self.page {
+            0 => self.take_plain_block(growth, home, request, size),
+            _ => self.take_pages(growth, home, request, (size, share)),
+        };
+        let found = match take(&mut growth) {
+            // Somebody returned lent memory while this thread had the growth lock.
+            Err(error) if error.is_out_of_memory() && self.bring_home(&mut growth) => {
+                take(&mut growth)
+            }
+            found => found,
         };
         match found {
             Ok(found) => Ok(self.block(home.number, found, asked)),
@@ -226,6 +233,7 @@ impl Pool {
             inner.undo(found.piece);
         }
         home.publish(&mut inner);
+        drop(inner);
         if mapped.is_err() {
             // A refusal must not cost memory: what was taken for it goes back.
             self.destroy_spare(growth, held)?;

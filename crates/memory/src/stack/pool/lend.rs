@@ -82,7 +82,7 @@ impl Pool {
         if parts.is_none() && movable < missing {
             let room = self.room_to_grow(growth);
             let pages = chain::lacking(&free, size, self.page, room);
-            if movable + pages < missing || pages <= room {
+            if pages > 0 && (movable + pages < missing || pages <= room) {
                 self.bring(growth, home, request.stream, pages)?;
                 parts = chain::find(&self.free_parts(home, share), size, self.page, usize::MAX);
             }
@@ -213,7 +213,8 @@ impl Pool {
 
     /// Makes parts free at home again, behind these users or those that they had.
     fn come_home(&self, lent: &[(u32, PieceId)], users: Option<&UseTags>) {
-        for arena in self.shared_arenas() {
+        let lends = |arena: &&Arena| lent.iter().any(|(number, _)| *number == arena.number);
+        for arena in self.shared_arenas().filter(lends) {
             let mut inner = arena.lock();
             for (_, piece) in lent.iter().filter(|(number, _)| *number == arena.number) {
                 inner.come_home(*piece, users);
@@ -288,9 +289,17 @@ impl Pool {
         self.returned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the parts of blocks that were returned free at home.
-    pub(super) fn bring_home(&self, growth: &mut Growth) {
+    /// Brings home what was returned while another thread had the growth lock.
+    pub(super) fn bring_home_late(&self) {
+        if !self.returned().is_empty() {
+            drop(self.try_growth());
+        }
+    }
+
+    /// Makes the parts of blocks that were returned free at home; whether there were any.
+    pub(super) fn bring_home(&self, growth: &mut Growth) -> bool {
         let returned = std::mem::take(&mut *self.returned());
+        let any = !returned.is_empty();
         for ReturnedLoan { arena, piece, users } in returned {
             let number = growth.spans.loans.remove(&(arena, piece));
             let span = number.and_then(|number| growth.spans.spans.get_mut(&number));
@@ -299,23 +308,29 @@ impl Pool {
                 self.come_home(&std::mem::take(&mut span.lent), Some(&users));
             }
         }
+        any
     }
 
     /// Unmaps a span once nobody uses it; what cannot be unmapped stays, with its addresses.
     fn unmap_span(&self, growth: &mut Growth, number: u64) -> Result<()> {
         let Some(span) = growth.spans.spans.get_mut(&number) else { return Ok(()) };
-        let size: u64 = span.parts.iter().map(|(extent, _)| extent.pages * self.page).sum();
-        let address = span.address;
+        self.order.await_all(self.device(), &span.users)?;
         self.unmap_parts(span, |_| true)?;
-        growth.spans.spans.remove(&number);
-        growth.spans.return_addresses(address, size);
+        self.forget_span(growth, number);
         Ok(())
     }
 
-    /// Unmaps those parts of a span.
+    /// Forgets a span without mappings.
+    fn forget_span(&self, growth: &mut Growth, number: u64) {
+        if let Some(span) = growth.spans.spans.remove(&number) {
+            let pages: u64 = span.parts.iter().map(|(extent, _)| extent.pages).sum();
+            growth.spans.return_addresses(span.address, pages * self.page);
+        }
+    }
+
+    /// Unmaps those parts of a span, which nobody uses.
     fn unmap_parts(&self, span: &mut Span, which: impl Fn(Handle) -> bool) -> Result<()> {
         let (mapping, mut at) = (self.mapping()?, span.address);
-        self.order.await_all(self.device(), &span.users)?;
         for (extent, there) in &mut span.parts {
             let bytes = extent.pages * self.page;
             if *there && which(extent.handle) {
@@ -335,15 +350,17 @@ impl Pool {
         self.unmap_span(growth, number).map(|()| true)
     }
 
-    /// Unmaps a handle from all spans, as it goes back to the device. It is wholly free, so no
-    /// block lies in it; a span in which one lies beside it loses that part alone.
+    /// Unmaps a handle from all spans, as it goes back to the device. It is wholly free and all work on
+    /// it over, through whichever address: so nothing is waited for, and the other parts of
+    /// its spans stay.
     pub(super) fn leave_spans(&self, growth: &mut Growth, handle: Handle) -> Result<()> {
         let of = |(_, span): &(&u64, &Span)| span.parts.iter().any(|(one, _)| one.handle == handle);
         let numbers: Vec<u64> = growth.spans.spans.iter().filter(of).map(|(n, _)| *n).collect();
         for number in numbers {
-            match growth.spans.spans.get_mut(&number) {
-                Some(span) if !span.lent.is_empty() => self.unmap_parts(span, |of| of == handle)?,
-                _ => self.unmap_span(growth, number)?,
+            let Some(span) = growth.spans.spans.get_mut(&number) else { continue };
+            self.unmap_parts(span, |of| of == handle)?;
+            if span.lent.is_empty() && span.parts.iter().all(|(_, there)| !there) {
+                self.forget_span(growth, number);
             }
         }
         Ok(())
@@ -415,20 +432,22 @@ impl ArenaState {
 }
 
 #[cfg(all(test, not(loom)))]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
     use crate::backend::sim::{Sim, SimConfig};
     use crate::config::MemoryConfig;
+    use crate::memory::{Block, Device};
 
-    /// A thread that grows the pool waits for work; the work may be what returns a block.
-    #[test]
-    fn a_block_in_lent_memory_is_returned_while_another_thread_grows() {
+    /// A pool whose free memory lies in gaps between blocks of 1 MiB.
+    fn with_gaps() -> (Arc<Sim>, Pool, Vec<Block>) {
         let device = Arc::new(Sim::new(SimConfig::default().with_total(Bytes::gib(2))));
         let config = MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
-        let pool = Pool::new(device, config).unwrap();
-        let take = |mib| pool.allocate(Request::new(Bytes::mib(mib))).unwrap();
+        let pool = Pool::new(device.clone(), config).unwrap();
+        let take = |mib| take(&pool, mib);
         let all = take(512);
         pool.release(all, Stream::DEFAULT).unwrap();
         let gaps: Vec<_> = (0..39).map(|_| [12, 1].map(take)).collect();
@@ -437,16 +456,50 @@ mod tests {
             pool.release(large, Stream::DEFAULT).unwrap();
             live.push(small);
         }
-        let across: Vec<_> = (0..4).map(|_| take(15)).collect();
+        (device, pool, live)
+    }
+
+    fn take(pool: &Pool, mib: u64) -> Block {
+        pool.allocate(Request::new(Bytes::mib(mib))).unwrap()
+    }
+
+    /// A thread that grows the pool waits for work; the work may be what returns a block.
+    #[test]
+    fn a_block_in_lent_memory_is_returned_while_another_thread_grows() {
+        let (_device, pool, mut live) = with_gaps();
+        let across: Vec<_> = (0..4).map(|_| take(&pool, 15)).collect();
         let lent = || pool.growth.lock().unwrap().spans.loans.len();
         assert!(lent() > 0, "nothing was lent");
         let growing = pool.growth();
         across.into_iter().for_each(|block| pool.release(block, Stream::DEFAULT).unwrap());
         assert!(!growing.spans.loans.is_empty() && !pool.returned().is_empty());
         drop(growing);
-        live.push(take(1));
+        live.push(take(&pool, 1));
         drop(pool.growth());
         assert_eq!((lent(), pool.returned().len()), (0, 0));
         assert_eq!(pool.stats().in_use_bytes, Bytes::mib(39 + 30 + 1), "{}", live.len());
+    }
+
+    /// A handle that goes back waits for nobody who uses other parts of its spans.
+    #[test]
+    fn a_handle_leaves_its_spans_at_once() {
+        let (device, pool, mut live) = with_gaps();
+        // The first ones use up what may be new.
+        live.extend((0..3).map(|_| take(&pool, 15)));
+        let across = take(&pool, 15);
+        let stream = device.new_stream().unwrap();
+        device.launch(stream, Duration::from_secs(9), &[(across.address(), across.size())]);
+        pool.release(across, stream).unwrap();
+        let waits = pool.activity().sync_waits;
+        let mut growth = pool.growth();
+        let parts = growth.spans.spans.values().last().unwrap().parts.clone();
+        assert!(parts.len() > 1 && parts.iter().all(|(_, there)| *there));
+        let gone = parts[0].0.handle;
+        pool.leave_spans(&mut growth, gone).unwrap();
+        let left = &growth.spans.spans.values().last().unwrap().parts;
+        assert!(left.iter().all(|(extent, there)| *there == (extent.handle != gone)));
+        drop(growth);
+        assert_eq!(pool.activity().sync_waits, waits, "it waited for the work");
+        assert_eq!(live.len(), 45);
     }
 }
