@@ -32,6 +32,8 @@
 //! Each stream has a home arena with a lock (`arena`). The fast path takes that one
 //! lock. Everything that asks the device takes the growth lock first, and then arenas
 //! one at a time, so no two locks of the same kind are ever held together.
+//! A block in lent memory is returned without the growth lock, whose holder may wait for the work that
+//! returns it: it is put on a list, and whoever has the growth lock next makes its parts free.
 
 mod arena;
 mod bins;
