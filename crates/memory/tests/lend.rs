@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_memory::backend::sim::{Sim, SimCall, SimConfig};
-use plimsoll_memory::{Block, Bytes, Device, Error, Memory, MemoryConfig, Pool, Request, Stream};
+use plimsoll_memory::{
+    Block, Bytes, Device, Error, Memory, MemoryConfig, Packing, Pool, Request, Stream,
+};
 
 fn pool_on(config: SimConfig) -> (Arc<Sim>, Arc<Pool>) {
     let device = Arc::new(Sim::new(config));
@@ -212,4 +214,51 @@ fn a_call_that_fails_while_memory_is_lent_loses_nothing() {
         assert_eq!(device.stats().total_allocated_bytes, Bytes::ZERO);
         assert_eq!(device.faults(), Vec::<String>::new());
     }
+}
+
+/// Where parts are not quite enough for a block, only what they lack is new.
+#[test]
+fn what_lies_free_where_the_block_would_go_is_not_counted_twice() {
+    let (device, pool) = pool_on(SimConfig::default().with_total(Bytes::gib(64)));
+    let take = |mib| take(&pool, mib, Stream::DEFAULT);
+    let give = |block| pool.release(block, Stream::DEFAULT).unwrap();
+    // Five handles, with a live block behind each but the last: a block could begin there and go on.
+    let handles = [60, 60, 60, 60].map(|mib| [take(mib), take(2)]);
+    let last = take(100);
+    // Of each a part becomes free: an end, a front, two middles.
+    let cuts = [(&[20, 40][..], 1), (&[40, 20], 0), (&[20, 20, 20], 1), (&[20, 20, 20], 1)];
+    let (mut live, mut free) = (Vec::new(), vec![last]);
+    for ((parts, part), [all, behind]) in cuts.into_iter().zip(handles) {
+        give(all);
+        let mut blocks: Vec<_> = parts.iter().map(|mib| take(*mib)).collect();
+        free.push(blocks.remove(part));
+        live.extend(blocks);
+        live.push(behind);
+    }
+    free.into_iter().for_each(give);
+    let before = device.stats().total_allocated_bytes;
+    // An end of 40 MiB, a front of 40 and 100 between them are free: 30 are lacking.
+    let block = take(210);
+    let more = device.stats().total_allocated_bytes - before;
+    assert_eq!(more, Bytes::mib(30), "of {before}, with {} live blocks", live.len());
+    give(block);
+    live.into_iter().for_each(give);
+}
+
+/// Tight packing lends where pages that move would leave it holding more than it may.
+#[test]
+fn tight_packing_lends_before_it_holds_much_more_than_is_live() {
+    let device = Arc::new(Sim::new(device()));
+    let config = MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
+    let pool = Pool::new(device.clone(), config.with_packing(Packing::Tight)).unwrap();
+    let mut halves: Vec<_> = (0..48).map(|_| Some(take(&pool, 1, Stream::DEFAULT))).collect();
+    // The second half of a page, the first half of another, and so on; none is wholly free.
+    for free in (1..48).step_by(8).chain((4..48).step_by(8)) {
+        pool.release(halves[free].take().unwrap(), Stream::DEFAULT).unwrap();
+    }
+    let blocks: Vec<_> = (0..6).map(|_| take(&pool, 2, Stream::DEFAULT)).collect();
+    blocks.iter().for_each(|block| write(&device, block, 7));
+    assert!(blocks.iter().all(|block| has(&device, block, 7)), "memory is in use twice");
+    let held = device.stats().total_allocated_bytes;
+    assert!(held <= Bytes::mib(48 + 4), "{held} for 48 MiB");
 }

@@ -163,7 +163,8 @@ fn a_device_that_has_no_large_pieces_left_gives_small_ones() {
     let block = pool.allocate(Request::new(Bytes::mib(61))).unwrap();
     assert_eq!(block.size(), Bytes::mib(61));
     assert!(pool.stats().total_allocated_bytes <= Bytes::mib(64));
-    assert!(device.calls(SimCall::Create) >= 61 / 4, "{}", device.calls(SimCall::Create));
+    // Two that were refused, and at least four of a quarter.
+    assert!(device.calls(SimCall::Create) >= 2 + 4, "{}", device.calls(SimCall::Create));
     device.sabotage(None);
     pool.release(block, Stream::DEFAULT).unwrap();
     assert_eq!(pool.clear().unwrap(), device.stats().peak_bytes, "what was taken went back");

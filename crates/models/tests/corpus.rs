@@ -125,3 +125,23 @@ fn small_pools_do_not_pay_for_large_handles() {
     }
     assert!(small >= 5, "only {small} small pools");
 }
+
+/// How many of these programs make the pool reserve more than this.
+fn over(packing: Packing, passes: u32, most: impl Fn(Bytes) -> Bytes) -> Vec<u64> {
+    let idle = Pace { lag: Duration::ZERO, work: None };
+    let over = (0..60).filter(|seed| {
+        let trace = corpus::trace(*seed).unwrap();
+        let peak = course(&trace, packing, idle, passes).last().unwrap().3;
+        peak > most(trace.peak_live())
+    });
+    over.collect()
+}
+
+#[test]
+fn hardly_any_program_makes_the_pool_reserve_much_more_than_is_live() {
+    let part = |live: Bytes, share: u64| Bytes(live.get() / share);
+    let quick = over(Packing::Quick, 4, |live| live + part(live, 20) + Bytes::mib(8));
+    assert!(quick.len() <= 3, "quick packing: seeds {quick:?}");
+    let tight = over(Packing::Tight, 1, |live| live + part(live, 50).max(Bytes::mib(6)));
+    assert!(tight.len() <= 9, "tight packing: seeds {tight:?}");
+}

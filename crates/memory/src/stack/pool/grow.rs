@@ -332,7 +332,8 @@ impl Pool {
             self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
             hand.add(extent);
         }
-        if hand.thrifty && !self.may_grow(growth, plan.missing(), size) {
+        self.note_live(growth, size);
+        if hand.thrifty && !self.may_grow(growth, plan.missing()) {
             self.collect(growth, hand, (plan.missing(), u64::MAX), Unfinished::Await)?;
             self.collect_smaller(growth, hand, plan)?;
         }
@@ -365,7 +366,7 @@ impl Pool {
             }
         }
         let mut room = self.room(growth, plan.missing() * self.page)? / self.page;
-        let (fewest, mut most) = self.handle_pages(plan.missing());
+        let (fewest, mut most) = self.handle_pages(growth, plan.missing());
         while let Some(hole) = plan.holes.first_mut() {
             let wanted = hole.end - hole.start;
             let gap = if hole.end == plan.end { plan.gap } else { 0 };

@@ -373,6 +373,20 @@ impl Pool {
         }
     }
 
+    /// Lets spare memory go back to where it was left last, where that is still mapped.
+    pub(super) fn settle_spare(&self, growth: &mut Growth) {
+        let mut back = Vec::new();
+        let Growth { spare, kept, .. } = growth;
+        spare.retain_mut(|SpareExtent { extent, users }| {
+            let Some(to) = kept.of(extent.handle).last() else { return true };
+            self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
+            let users = std::mem::replace(users, UseTags::NONE);
+            back.push(Recalled { to: *to, extent: *extent, users });
+            false
+        });
+        self.arrive(growth, back);
+    }
+
     /// Lets memory that was gathered and not used go back to where it was left last; what is
     /// mapped nowhere is kept for the next request. All work that used it is over.
     pub(super) fn put_away(&self, growth: &mut Growth, mut hand: LooseExtents) {

@@ -9,22 +9,26 @@ use std::sync::atomic::Ordering;
 use super::{Growth, Pool};
 use crate::config::Packing;
 
-/// `MOST_PAGES`: a handle has at most 32 pages; the cost of larger ones was not measured.
-const MOST_PAGES: u64 = 32;
+/// `MOST_PAGES`: a handle has at most 64 pages; the cost of larger ones was not measured.
+const MOST_PAGES: u64 = 64;
 /// `BUDGET_SHARE`: a handle is at most 1/128 of the budget, because one live piece in a handle
 /// keeps the whole handle.
 const BUDGET_SHARE: u64 = 128;
-/// `HELD_SHARE`: a handle above `SMALL_PAGES` is at most 1/64 of what will be held.
+/// `HELD_SHARE`: a handle may always be 1/64 of what will be held.
 const HELD_SHARE: u64 = 64;
-/// `SMALL_PAGES`, `SMALL_SHARE` and `REQUEST_SHARE`: up to 8 pages, a handle is at most 1/32 of
-/// what will be held, so that small pools do not pay for large handles, or 1/4 of what one
+/// `SMALL_PAGES`, `SMALL_SHARE` and `REQUEST_SHARE`: where nothing can be lent, a handle of up to 8 pages is at
+/// most 1/32 of what will be held, so that small pools do not pay for large handles, or 1/4 of what one
 /// request lacks, which is returned together.
 const SMALL_PAGES: u64 = 8;
 const SMALL_SHARE: u64 = 32;
 const REQUEST_SHARE: u64 = 4;
-/// `LENT_PAGES`: where the free rest of a handle can be lent, so that a live block keeps less from others, a
-/// handle is 1/4 of what one request lacks up to 16 pages.
-const LENT_PAGES: u64 = 16;
+/// `LENT_PAGES` and `LENT_SHARE`: where the free rest of a handle can be lent, so that a live block keeps less
+/// from others, a handle is 1/3 of what one request lacks, up to 12 pages.
+const LENT_PAGES: u64 = 12;
+const LENT_SHARE: u64 = 3;
+/// `UNUSED`: it is all that the request lacks while of the slack at least 70 % is left: a
+/// program whose free memory has been of use so far is likely to go on so.
+const UNUSED: u64 = 70;
 /// `SPREAD`: where many requests have been served for each handle that was taken or moved, handles
 /// are smaller, as what they cost is spread over many: half as large from 40 on, a third from 80.
 const SPREAD: u64 = 40;
@@ -35,6 +39,10 @@ const AHEAD_PAGES: u64 = 4;
 const SLACK: u64 = 20;
 const LENT_SLACK: u64 = 25;
 const EXTRA: u64 = 2 << 20;
+/// `TIGHT_SLACK`, `TIGHT_EXTRA`: tight packing moves memory until it holds 1/50, or 4 MiB, more than was
+/// ever live, and then lends some first.
+const TIGHT_SLACK: u64 = 50;
+const TIGHT_EXTRA: u64 = 4 << 20;
 
 /// The most pages of a handle that a pool ever takes.
 pub(super) fn most_pages(packing: Packing, budget: u64, page: u64) -> u64 {
@@ -45,12 +53,27 @@ pub(super) fn most_pages(packing: Packing, budget: u64, page: u64) -> u64 {
 }
 
 impl Pool {
-    /// Whether this many pages may be taken from the device though memory lies free: what is
-    /// held beyond what was ever live is so little that it saves more than it costs.
-    pub(super) fn may_grow(&self, growth: &mut Growth, pages: u64, size: u64) -> bool {
+    /// Notes what will be live with a request of this size.
+    pub(super) fn note_live(&self, growth: &mut Growth, size: u64) {
         let live: u64 = self.shared_arenas().map(|arena| arena.figures().taken).sum();
         growth.most_live = growth.most_live.max(live + size);
-        self.most > 1 && pages <= self.room_to_grow(growth)
+    }
+
+    /// What will be held beyond what was ever live with this many pages more.
+    fn excess(&self, growth: &Growth, pages: u64) -> u64 {
+        let held = self.counts.held.load(Ordering::Relaxed) + pages * self.page;
+        held.saturating_sub(growth.most_live)
+    }
+
+    /// How much quick packing may hold beyond what was ever live before it uses what lies free.
+    fn slack(&self, growth: &Growth) -> u64 {
+        growth.most_live / if self.lends() { LENT_SLACK } else { SLACK } + EXTRA
+    }
+
+    /// Whether this many pages may be taken from the device though memory lies free: what is
+    /// held beyond what was ever live is so little that it saves more than it costs.
+    pub(super) fn may_grow(&self, growth: &Growth, pages: u64) -> bool {
+        pages <= self.room_to_grow(growth)
     }
 
     /// How many pages may be taken from the device though memory lies free.
@@ -58,25 +81,32 @@ impl Pool {
         if self.most == 1 {
             return 0;
         }
-        let slack = if self.lends() { LENT_SLACK } else { SLACK };
-        let line = growth.most_live + growth.most_live / slack + EXTRA;
-        line.saturating_sub(self.counts.held.load(Ordering::Relaxed)) / self.page
+        let room = growth.most_live + self.slack(growth);
+        room.saturating_sub(self.counts.held.load(Ordering::Relaxed)) / self.page
+    }
+
+    /// Whether tight packing may take this many pages from the device before it lends.
+    pub(super) fn stays_tight(&self, growth: &Growth, pages: u64) -> bool {
+        self.excess(growth, pages) <= TIGHT_EXTRA.max(growth.most_live / TIGHT_SLACK)
     }
 
     /// The fewest pages that are taken from the device at a time, and the most by one
     /// handle: more, as the pool grows and for a large request; less, the more was asked for since.
-    pub(super) fn handle_pages(&self, missing: u64) -> (u64, u64) {
+    pub(super) fn handle_pages(&self, growth: &Growth, missing: u64) -> (u64, u64) {
         let pages = self.counts.held.load(Ordering::Relaxed) / self.page + missing;
-        let (share, part) = (pages / HELD_SHARE, missing / REQUEST_SHARE);
-        let most = if self.lends() {
-            share.max(part.min(LENT_PAGES))
+        let share = pages / HELD_SHARE;
+        let most = if !self.lends() {
+            let part = (missing / REQUEST_SHARE).max(pages / SMALL_SHARE);
+            part.clamp(1, SMALL_PAGES)
+        } else if self.excess(growth, missing) <= self.slack(growth) / 100 * (100 - UNUSED) {
+            missing
         } else {
-            share.max(part.max(pages / SMALL_SHARE).clamp(1, SMALL_PAGES))
+            (missing / LENT_SHARE).min(LENT_PAGES)
         };
         let brought = self.counts.taken.load(Ordering::Relaxed)
             + self.counts.remapped.load(Ordering::Relaxed);
         let parts = 1 + self.requests() / (SPREAD * brought.max(1));
-        let most = (most.min(self.most) / parts).max(1);
+        let most = (share.max(most).min(self.most) / parts).max(1);
         (share.clamp(1, AHEAD_PAGES).min(most), most)
     }
 }

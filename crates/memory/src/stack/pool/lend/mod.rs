@@ -45,11 +45,20 @@ pub(super) struct ReturnedLoan {
     users: UseTags,
 }
 
+/// The place in an arena that needs the least to be mapped.
+#[derive(Debug)]
+struct LeastPlace {
+    region: u32,
+    bytes: Range<u64>,
+    /// The pages that have nothing behind them, and the same with what mappings in the way count as.
+    holes: u64,
+    missing: u64,
+}
+
 impl Pool {
-    /// Whether memory is lent: tight packing moves its small handles instead, which takes a mapping for each
-    /// page that is missing and not one for each page of the block.
+    /// Whether memory is lent.
     pub(super) fn lends(&self) -> bool {
-        self.keeps && self.config.packing == Packing::Quick
+        self.keeps
     }
 
     /// Serves a request from free parts of handles, at a span that is mapped already or at a new one.
@@ -64,25 +73,31 @@ impl Pool {
         if !self.lends() {
             return Ok(None);
         }
-        let missing = self.pages_missing(growth, home, size);
-        if missing == 0 {
+        let Some(place) = self.least_place(growth, home, size) else { return Ok(None) };
+        if place.missing == 0 {
             return Ok(None);
         }
+        self.note_live(growth, size);
+        self.settle_spare(growth);
         let free = self.free_parts(home, share);
+        let new = self.new_if_moved(home, &place, &free);
+        // Tight packing moves its small handles instead, which takes a mapping for each page that is missing
+        // and not one for each page of the block.
+        if self.config.packing == Packing::Tight && self.stays_tight(growth, new) {
+            return Ok(None);
+        }
         if let Some((span, start, parts)) = growth.spans.find(&free, size, self.page) {
             self.counts.found.fetch_add(parts.len() as u64, Ordering::Relaxed);
             return self.lend(growth, home, request, (Some(span), start, parts));
         }
-        if self.may_grow(growth, missing, size) {
+        if self.may_grow(growth, place.missing) {
             return Ok(None);
         }
         let mut parts = chain::find(&free, size, self.page, MOST_PARTS);
-        let whole = |part: &&FreePart| part.size() == part.extent.pages * self.page;
-        let movable: u64 = free.iter().filter(whole).map(|part| part.extent.pages).sum();
-        if parts.is_none() && movable < missing {
+        if parts.is_none() && new > 0 {
             let room = self.room_to_grow(growth);
             let pages = chain::lacking(&free, size, self.page, room);
-            if pages > 0 && (movable + pages < missing || pages <= room) {
+            if pages > 0 && (pages < new || pages <= room) {
                 self.bring(growth, home, request.stream, pages)?;
                 parts = chain::find(&self.free_parts(home, share), size, self.page, usize::MAX);
             }
@@ -92,12 +107,26 @@ impl Pool {
         self.lend(growth, home, request, (None, start, parts))
     }
 
-    /// How many pages must be mapped at the place that needs the least.
-    fn pages_missing(&self, growth: &Growth, home: &Arena, size: u64) -> u64 {
+    fn least_place(&self, growth: &Growth, home: &Arena, size: u64) -> Option<LeastPlace> {
         let free = self.free_handles(growth);
         let mut inner = home.lock();
-        let place = self.find_place(growth, (home.number, &mut inner), size, &free);
-        place.map_or(u64::MAX, |place| place.missing)
+        let place = self.find_place(growth, (home.number, &mut inner), size, &free).ok()?;
+        let node = inner.heap.node(place.piece);
+        let (region, bytes) = (node.region, place.from..place.from + size);
+        let holes = inner.region(node)?.holes(bytes.start, bytes.end);
+        let holes = holes.map(|hole| hole.end - hole.start).sum();
+        Some(LeastPlace { region, bytes, holes, missing: place.missing })
+    }
+
+    /// How many pages must be new where all handles that are free elsewhere move to a place.
+    fn new_if_moved(&self, home: &Arena, place: &LeastPlace, free: &[FreePart]) -> u64 {
+        let there = |part: &FreePart| {
+            (part.arena, part.region) == (home.number, place.region)
+                && part.base + part.from < place.bytes.end
+                && part.base + part.to > place.bytes.start
+        };
+        let movable = free.iter().filter(|part| part.is_whole(self.page) && !there(part));
+        place.holes.saturating_sub(movable.map(|part| part.extent.pages).sum())
     }
 
     /// Brings new memory to addresses where nothing is mapped, and leaves it free there.
