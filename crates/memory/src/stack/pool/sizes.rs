@@ -23,12 +23,12 @@ const SMALL_PAGES: u64 = 8;
 const SMALL_SHARE: u64 = 32;
 const REQUEST_SHARE: u64 = 4;
 /// `LENT_PAGES` and `LENT_SHARE`: where the free rest of a handle can be lent, so that a live block keeps less
-/// from others, a handle is 1/3 of what one request lacks, up to 12 pages.
-const LENT_PAGES: u64 = 12;
+/// from others, a handle is 1/3 of what one request lacks, up to 14 pages.
+const LENT_PAGES: u64 = 14;
 const LENT_SHARE: u64 = 3;
-/// `UNUSED`: it is all that the request lacks while of the slack at least 70 % is left: a
+/// `UNUSED`: it is all that the request lacks while of the slack at least 90 % is left: a
 /// program whose free memory has been of use so far is likely to go on so.
-const UNUSED: u64 = 70;
+const UNUSED: u64 = 90;
 /// `SPREAD`: where many requests have been served for each handle that was taken or moved, handles
 /// are smaller, as what they cost is spread over many: half as large from 40 on, a third from 80.
 const SPREAD: u64 = 40;
