@@ -394,6 +394,27 @@ fn made_up_programs_are_compared_with_the_rules_of_others() -> Result {
 }
 
 #[test]
+fn variants_of_a_recording_have_other_sizes() -> Result {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/training.csv");
+    let path = path.to_str().ok_or("not UTF-8")?;
+    let report = json(&["replay", path, "--variants", "3", "--passes", "1"], 0)?;
+    assert_eq!((&report["traces"], &report["first_seed"]), (&3.into(), &0.into()));
+    assert!(report["variants_of"].as_str().is_some_and(|name| name.ends_with("training.csv")));
+    let ratios = |first: &str| -> Result<Vec<Value>> {
+        let flags = ["replay", path, "--variants", "1", "--passes", "1", "--first-seed", first];
+        let rows = json(&flags, 0)?["rows"].clone();
+        let rows = rows.as_array().ok_or("no rows")?;
+        Ok(rows.iter().map(|row| row["ratio_worst"].clone()).collect())
+    };
+    assert_eq!(ratios("1")?, ratios("1")?, "a seed is always the same variant");
+    assert_ne!(ratios("1")?, ratios("2")?);
+    assert!(complaint(&["replay", "--variants", "3"])?.contains("TRACE"));
+    assert!(complaint(&["replay", path, "--variants", "3", "--tight"])?.contains("--tight"));
+    assert!(complaint(&["replay", path, "--first-seed", "3"])?.contains("--variants"));
+    Ok(())
+}
+
+#[test]
 fn a_recorded_trace_runs_on_system_memory_untouched() -> Result {
     let Some(path) = shared("traces/detection_infer.csv.gz") else {
         println!("skipped: no recorded traces beside the workspace");

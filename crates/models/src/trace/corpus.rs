@@ -15,12 +15,14 @@
 //! # Ok::<(), plimsoll_models::Error>(())
 //! ```
 
-use super::{Trace, TraceBuilder};
+use super::{Trace, TraceBuilder, TraceEvent, TraceOp};
 use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
 
 /// About how many events a trace has.
 const EVENTS: u64 = 12_000;
+/// PyTorch asks for multiples of this.
+const ROUNDED: u64 = 512;
 /// Streams are numbered from here, so that none is mistaken for an index.
 const FIRST_STREAM: u64 = 7;
 
@@ -40,6 +42,31 @@ pub fn trace(seed: u64) -> Result<Trace> {
         program.free_all(weights)?;
     }
     Ok(program.builder.finish())
+}
+
+/// A program like a recorded one, to see how much of what a recording shows is luck: all sizes times one
+/// factor between 0.5 and 2, and each size times its own between 0.9 and 1.1. Equal sizes stay equal.
+///
+/// # Errors
+///
+/// Where more than 2^64 bytes would be live at once.
+pub fn variant(trace: &Trace, seed: u64) -> Result<Trace> {
+    let all = Dice(seed).size(0.5, 2.0);
+    let resized = |size: u64| {
+        let own = 0.9 + 0.2 * Dice(seed ^ size.rotate_left(32)).share();
+        let bytes = ((size as f64 * all * own) as u64).max(1);
+        // Recorded sizes are multiples of it, too.
+        if bytes > ROUNDED { bytes - bytes % ROUNDED } else { bytes }
+    };
+    let mut builder = Trace::builder();
+    for TraceEvent { op, size, id, stream, time_us } in trace.events().iter().copied() {
+        let (id, stream) = (u64::from(id), trace.streams()[usize::from(stream)]);
+        match op {
+            TraceOp::Allocate => builder.allocate(id, Bytes(resized(size)), stream, time_us)?,
+            TraceOp::Free => builder.free(id, stream, time_us)?,
+        }
+    }
+    Ok(builder.finish())
 }
 
 /// SplitMix64: a few lines, and the same everywhere.

@@ -124,6 +124,19 @@ proptest! {
     }
 
     #[test]
+    fn a_variant_differs_in_sizes_alone(trace in any_trace(), seed in any::<u64>()) {
+        let variant = corpus::variant(&trace, seed)?;
+        let without_sizes = |trace: &Trace| -> Vec<_> {
+            trace.events().iter().map(|event| (event.op, event.id, event.stream)).collect()
+        };
+        prop_assert_eq!(without_sizes(&variant), without_sizes(&trace));
+        for (resized, event) in variant.events().iter().zip(trace.events()) {
+            let times = resized.size as f64 / event.size.max(1) as f64;
+            prop_assert!(event.size < 1 << 20 || (0.44..=2.21).contains(&times), "{times}");
+        }
+    }
+
+    #[test]
     fn live_blocks_never_share_a_slot(trace in any_trace()) {
         let mut held = vec![false; trace.slots()];
         for event in trace.events() {

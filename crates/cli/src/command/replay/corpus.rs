@@ -1,8 +1,8 @@
-//! `--corpus N`: made-up programs through the pool, beside the rules of other allocators.
+//! `--corpus N` and `--variants N`: many programs through the pool, beside the rules of other allocators.
 //!
 //! Single recordings flatter a pool that was tuned on them. Here the mean and the worst of many
-//! count, and each row says which seed was the worst, so that it can be replayed by itself
-//! (`plimsoll replay corpus:SEED`).
+//! count, made up or like a recorded one, and each row says which seed was the worst, so that it can be
+//! replayed by itself (`plimsoll replay corpus:SEED`, or `--variants 1 --first-seed SEED`).
 
 use plimsoll::Bytes;
 use plimsoll::trace::peers::PeerRule;
@@ -22,6 +22,9 @@ const TIGHT_BOUND: (f64, u64) = (1.02, 6 << 20);
 #[derive(Debug, Serialize)]
 pub(super) struct CorpusReport {
     pub(super) traces: u64,
+    /// The recording that they are like; null for made-up ones.
+    pub(super) variants_of: Option<String>,
+    pub(super) first_seed: u64,
     pub(super) backend: String,
     pub(super) passes: u32,
     pub(super) rows: Vec<CorpusRow>,
@@ -54,18 +57,31 @@ struct CorpusSums {
     warm_worst: f64,
 }
 
-/// Runs the traces of the seeds below `count`.
+/// The programs of this many seeds.
+pub(super) struct Programs {
+    pub(super) first_seed: u64,
+    pub(super) count: u64,
+    /// Variants of a recording, with its name; made-up programs without.
+    pub(super) like: Option<(String, Trace)>,
+}
+
+/// Replays all of them.
 pub(super) fn run(
     setup: &Setup,
-    count: u64,
+    programs: Programs,
     passes: u32,
     progress: &mut ProgressLine,
 ) -> anyhow::Result<CorpusReport> {
+    let Programs { first_seed, count, like } = programs;
     let mut ours = [CorpusSums::default(), CorpusSums::default()];
     let mut peers = PeerRule::ALL.map(|_| CorpusSums::default());
-    for seed in 0..count {
-        progress.show_part(&format!("trace {} of {count}", seed + 1), seed, count);
-        let trace = corpus::trace(seed)?;
+    for done in 0..count {
+        progress.show_part(&format!("trace {} of {count}", done + 1), done, count);
+        let seed = first_seed.saturating_add(done);
+        let trace = match &like {
+            Some((_, recorded)) => corpus::variant(recorded, seed)?,
+            None => corpus::trace(seed)?,
+        };
         for (sums, tight) in ours.iter_mut().zip([false, true]) {
             let setup = Setup { tight, ..setup.clone() };
             let measured = measure::run(&setup.open()?, &trace, passes, &mut |_, _| {})?;
@@ -85,7 +101,14 @@ pub(super) fn run(
     for (sums, rule) in peers.iter().zip(PeerRule::ALL) {
         rows.push(sums.row(rule.name(), count, false));
     }
-    Ok(CorpusReport { traces: count, backend: setup.backend.to_string(), passes, rows })
+    Ok(CorpusReport {
+        traces: count,
+        variants_of: like.map(|(name, _)| name),
+        first_seed,
+        backend: setup.backend.to_string(),
+        passes,
+        rows,
+    })
 }
 
 impl CorpusSums {
@@ -137,7 +160,11 @@ impl Answer for CorpusReport {
     }
 
     fn page(&self, page: &mut TextPage) {
-        page.line(&format!("{} made-up programs on {}", self.traces, self.backend));
+        let what = match &self.variants_of {
+            Some(name) => format!("variants of {name}"),
+            None => "made-up programs".to_string(),
+        };
+        page.line(&format!("{} {what} on {}", self.traces, self.backend));
         page.heading("Reserved / live");
         let memory = |row: &CorpusRow| {
             let over = row.over_bound.map(|over| format!(", over the bound on {over}"));

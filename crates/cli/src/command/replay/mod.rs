@@ -43,6 +43,7 @@ use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
 use crate::output_conflicts;
 use answer::ReplayReport;
+use corpus::Programs;
 use course::TraceCourse;
 use stand::{MOST_TOTAL, Setup};
 
@@ -56,6 +57,7 @@ Examples:
   plimsoll replay trace.csv --backend cuda    on a GPU; --kernels with work in flight there
   zcat trace.csv.gz | plimsoll replay -
   plimsoll replay --corpus 200                made-up programs: means and worst cases
+  plimsoll replay trace.csv --variants 100    programs like a recorded one, with other sizes
 
 A trace is csv (op,id,size,stream,t_us; op is a or f) or a PyTorch memory snapshot, gzipped or
 not. Warm figures are the fastest of the passes after the first. Exits 1 when it does not fit.";
@@ -71,6 +73,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
           conflicts_with_all = ["tight", "device", "threads", "smallest_cap", "kernels"])]
     corpus: Option<u64>,
+    /// Replay N variants of the recording with other sizes, likewise
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
+          requires = "trace",
+          conflicts_with_all = ["tight", "threads", "smallest_cap", "kernels", "html"])]
+    variants: Option<u64>,
+    /// The seed of the first program of --corpus or --variants [0]
+    #[arg(long, value_name = "SEED")]
+    first_seed: Option<u64>,
     /// The device under the pool: sim (a simulated one), host (system memory), cuda:N, opencl:N …
     #[arg(long, value_name = "BACKEND", default_value = "sim")]
     backend: DeviceId,
@@ -118,17 +128,12 @@ enum LatenciesWord {
 /// Replays.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let setup = setup(args)?;
-    let path = match (&args.trace, args.corpus) {
-        (_, Some(count)) => {
-            out.answer(&corpus::run(&setup, count, args.passes, &mut out.progress())?)?;
-            return Ok(Outcome::from(true));
-        }
-        (Some(path), None) => path,
-        (None, None) => {
-            return Err(
-                BadInput::new("name a recording (plimsoll replay TRACE), or --corpus N").into()
-            );
-        }
+    if let Some(programs) = programs(args)? {
+        out.answer(&corpus::run(&setup, programs, args.passes, &mut out.progress())?)?;
+        return Ok(Outcome::from(true));
+    }
+    let Some(path) = &args.trace else {
+        return Err(BadInput::new("name a recording (plimsoll replay TRACE), or --corpus N").into());
     };
     let page = args.html.clone().map(|page| ("--html", page));
     output_conflicts::check(page.as_slice(), || [("the recording", path.clone())])?;
@@ -160,6 +165,22 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         write_file(page, &html::render(&report, &course))?;
     }
     Ok(Outcome::from(report.is_yes()))
+}
+
+/// The many programs that were asked for, if they were.
+fn programs(args: &Args) -> anyhow::Result<Option<Programs>> {
+    let first_seed = args.first_seed.unwrap_or(0);
+    match (args.corpus, args.variants, &args.trace) {
+        (Some(count), ..) => Ok(Some(Programs { first_seed, count, like: None })),
+        (_, Some(count), Some(path)) => {
+            let like = Some(input::read(path, args.device)?);
+            Ok(Some(Programs { first_seed, count, like }))
+        }
+        _ if args.first_seed.is_some() => {
+            Err(BadInput::new("--first-seed goes with --corpus or --variants; leave it out").into())
+        }
+        _ => Ok(None),
+    }
 }
 
 fn setup(args: &Args) -> anyhow::Result<Setup> {
