@@ -410,6 +410,11 @@ fn variants_of_a_recording_have_other_sizes() -> Result {
     assert_ne!(ratios("1")?, ratios("2")?);
     assert!(complaint(&["replay", "--variants", "3"])?.contains("TRACE"));
     assert!(complaint(&["replay", path, "--variants", "3", "--tight"])?.contains("--tight"));
+    assert!(complaint(&["replay", "--corpus", "2", "--variants", "3"])?.contains("--corpus"));
+    let empty = tempfile::NamedTempFile::new()?;
+    fs::write(empty.path(), "op,id,size,stream,t_us\n")?;
+    let empty = empty.path().to_str().ok_or("not UTF-8")?;
+    assert!(complaint(&["replay", empty, "--variants", "1"])?.contains("no allocation"));
     assert!(complaint(&["replay", path, "--first-seed", "3"])?.contains("--variants"));
     Ok(())
 }

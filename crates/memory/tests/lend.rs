@@ -262,3 +262,47 @@ fn tight_packing_lends_before_it_holds_much_more_than_is_live() {
     let held = device.stats().total_allocated_bytes;
     assert!(held <= Bytes::mib(48 + 4), "{held} for 48 MiB");
 }
+
+/// Tight packing that has once held too much goes on moving pages where that takes no new memory: lending for
+/// each request would keep ever more blocks away from home.
+#[test]
+fn tight_packing_moves_what_it_can() {
+    let device = Arc::new(Sim::new(device()));
+    let config = MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
+    let pool = Arc::new(Pool::new(device.clone(), config.with_packing(Packing::Tight)).unwrap());
+    let take = |mib| take(&pool, mib, Stream::DEFAULT);
+    let give = |block| pool.release(block, Stream::DEFAULT).unwrap();
+    // Memory of graphs counts for nothing here.
+    let graph = pool.begin_capture(Stream(9), Bytes::mib(64)).unwrap().end();
+    // The middle of each page is free, which joins nothing: blocks of a page are new, and too much is held.
+    let half = || pool.allocate(Request::new(Bytes::kib(512))).unwrap();
+    let quarters: Vec<_> = (0..96).map(|_| Some(half())).collect();
+    let (middle, live): (Vec<_>, Vec<_>) =
+        quarters.into_iter().enumerate().partition(|(number, _)| [1, 2].contains(&(number % 4)));
+    middle.into_iter().for_each(|(_, block)| give(block.unwrap()));
+    let mut pages: Vec<_> = (0..6).map(|_| Some(take(2))).collect();
+    assert!(device.stats().total_allocated_bytes >= Bytes::mib(48 + 12 + 64));
+    pages.iter_mut().step_by(2).for_each(|page| give(page.take().unwrap()));
+    let calls = || (device.calls(SimCall::Create), pool.activity().found_handles);
+    let before = calls();
+    for _ in 0..8 {
+        give(take(4));
+    }
+    assert_eq!(calls(), before, "three pages lie free: two need neither be new nor lent");
+    drop((graph, live));
+}
+
+/// A span serves a stream that has no addresses of its own yet.
+#[test]
+fn a_span_needs_no_new_addresses() {
+    let (device, pool) = pool_on(device());
+    let _live = with_gaps(&pool);
+    let across = take_across(&device, &pool, Stream::DEFAULT);
+    pool.release(across, Stream::DEFAULT).unwrap();
+    device.sabotage(Some(Box::new(|call| {
+        (call == SimCall::Reserve)
+            .then(|| Error::Device { call: "reserve", why: "out of addresses".to_string() })
+    })));
+    take_across(&device, &pool, Stream(3));
+    device.sabotage(None);
+}

@@ -77,7 +77,7 @@ pub(super) fn run(
     let mut peers = PeerRule::ALL.map(|_| CorpusSums::default());
     for done in 0..count {
         progress.show_part(&format!("trace {} of {count}", done + 1), done, count);
-        let seed = first_seed.saturating_add(done);
+        let seed = first_seed.wrapping_add(done);
         let trace = match &like {
             Some((_, recorded)) => corpus::variant(recorded, seed)?,
             None => corpus::trace(seed)?,

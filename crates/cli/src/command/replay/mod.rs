@@ -76,7 +76,7 @@ pub(crate) struct Args {
     /// Replay N variants of the recording with other sizes, likewise
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000),
           requires = "trace",
-          conflicts_with_all = ["tight", "threads", "smallest_cap", "kernels", "html"])]
+          conflicts_with_all = ["corpus", "tight", "threads", "smallest_cap", "kernels", "html"])]
     variants: Option<u64>,
     /// The seed of the first program of --corpus or --variants [0]
     #[arg(long, value_name = "SEED")]
@@ -173,8 +173,12 @@ fn programs(args: &Args) -> anyhow::Result<Option<Programs>> {
     match (args.corpus, args.variants, &args.trace) {
         (Some(count), ..) => Ok(Some(Programs { first_seed, count, like: None })),
         (_, Some(count), Some(path)) => {
-            let like = Some(input::read(path, args.device)?);
-            Ok(Some(Programs { first_seed, count, like }))
+            let (name, trace) = input::read(path, args.device)?;
+            if trace.peak_live() == Bytes::ZERO {
+                let why = format!("{name} has no allocation: it has no variants");
+                return Err(BadInput::new(why).into());
+            }
+            Ok(Some(Programs { first_seed, count, like: Some((name, trace)) }))
         }
         _ if args.first_seed.is_some() => {
             Err(BadInput::new("--first-seed goes with --corpus or --variants; leave it out").into())

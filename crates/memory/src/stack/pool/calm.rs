@@ -2,8 +2,8 @@
 //!
 //! A program that repeats itself is served alike in every turn if it finds the pool alike at the
 //! beginning. So where each handle lies when all blocks have been returned is remembered, and the
-//! next time every handle goes back there; what was taken since becomes spare, and is found where
-//! the turn needed it. Mappings are kept when memory moves (`kept`), so this calls no device, and a
+//! next time every handle goes back there; what was taken since becomes spare, and is used where the turn
+//! before left it. Mappings are kept when memory moves (`kept`), so this calls no device, and a
 //! turn finds the mappings of the turn before. What cannot go back, because its mapping had to make
 //! room or its handle went back to the device, stays where it is: after some turns nothing is
 //! missing any more, or little.

@@ -138,6 +138,7 @@ impl Pool {
         request: Request,
         (size, share): (u64, bool),
     ) -> Result<TakenPiece> {
+        self.note_live(growth, size);
         match self.take_lent(growth, home, request, (size, share)) {
             Ok(Some(found)) => Ok(found),
             // Memory that cannot be had as new may still be moved.
@@ -217,7 +218,7 @@ impl Pool {
         let held = self.counts.held.load(Ordering::Relaxed);
         let mapped = self
             .recall(growth, home, (found.piece, request.stream, share), &mut plan)
-            .and_then(|()| self.gather(growth, &mut hand, &mut plan, (request.size, size)))
+            .and_then(|()| self.gather(growth, &mut hand, &mut plan, request.size))
             .and_then(|()| self.map(growth, home, &mut hand, plan));
         // What was gathered and not used goes back, or is kept for the next request.
         self.put_away(growth, hand);
@@ -305,12 +306,12 @@ impl Pool {
         growth: &mut Growth,
         hand: &mut LooseExtents,
         plan: &mut MapPlan,
-        (asked, size): (Bytes, u64),
+        asked: Bytes,
     ) -> Result<()> {
         if plan.missing() == 0 {
             return Ok(());
         }
-        let gathered = self.find_memory(growth, hand, plan, size);
+        let gathered = self.find_memory(growth, hand, plan);
         if gathered.is_ok() && plan.missing() == 0 {
             return Ok(());
         }
@@ -323,7 +324,6 @@ impl Pool {
         growth: &mut Growth,
         hand: &mut LooseExtents,
         plan: &mut MapPlan,
-        size: u64,
     ) -> Result<()> {
         while hand.pages() < plan.missing() {
             let Some(spare) = growth.spare.last() else { break };
@@ -332,7 +332,6 @@ impl Pool {
             self.counts.spare.fetch_sub(extent.pages * self.page, Ordering::Release);
             hand.add(extent);
         }
-        self.note_live(growth, size);
         if hand.thrifty && !self.may_grow(growth, plan.missing()) {
             self.collect(growth, hand, (plan.missing(), u64::MAX), Unfinished::Await)?;
             self.collect_smaller(growth, hand, plan)?;

@@ -384,7 +384,10 @@ impl Pool {
             back.push(Recalled { to: *to, extent: *extent, users });
             false
         });
-        self.arrive(growth, back);
+        if !back.is_empty() {
+            self.arrive(growth, back);
+            self.note_moved(growth);
+        }
     }
 
     /// Lets memory that was gathered and not used go back to where it was left last; what is

@@ -11,8 +11,8 @@
 //! nothing that is mapped fits, physical memory that lies free elsewhere is mapped where it is
 //! needed, and only what cannot be found that way is taken from the device (`grow`). So the pool
 //! holds about as much as was ever live at once. What lies free in a handle in which another block is
-//! live cannot move; with quick packing it is lent to a block at other addresses (`lend`). Memory stays mapped where it has been and is found
-//! there again without a call (`kept`); when everything has been returned it goes
+//! live cannot move; it is lent to a block at other addresses (`lend`). Memory stays mapped where it
+//! has been and is found there again without a call (`kept`); when everything has been returned it goes
 //! back to where it was when that was so before (`calm`), so that a program that repeats itself is
 //! served alike.
 //! If the device cannot, plain blocks of fitting sizes take the place of pages
@@ -22,10 +22,11 @@
 //! # What it costs
 //!
 //! Mapping costs about 50 µs a handle of any size, a search in mapped memory some tens of
-//! nanoseconds. [`Packing::Quick`] takes handles as large as what is missing, within shares
-//! of what is held and of the budget, prefers what is mapped, and holds up to a twentieth (where it
-//! can lend, a twenty-fifth) and 2 MiB more than was live before it moves or lends anything; [`Packing::Tight`] uses the device's smallest
-//! handles and the tightest place in one range, and pays with more mapping for holding less.
+//! nanoseconds. [`Packing::Quick`] takes handles as large as what is missing while it holds hardly more
+//! than was live, else a third of it, prefers what is mapped, and holds up to a twentieth (where it
+//! can lend, a twenty-fifth) and 2 MiB more than was live before it moves or lends anything;
+//! [`Packing::Tight`] uses the device's smallest handles and the tightest place in one range, lends
+//! only where it would hold a fiftieth or 4 MiB more, and pays with more mapping for holding less.
 //!
 //! # Locks
 //!

@@ -194,6 +194,12 @@ impl Pool {
 
     /// Gives back what is held and not in use.
     pub(super) fn give_back_free(&self, wait: bool) -> Result<Bytes> {
+        let given = self.give_back_now(wait);
+        self.bring_home_late();
+        given
+    }
+
+    fn give_back_now(&self, wait: bool) -> Result<Bytes> {
         let mut growth = self.growth();
         if self.order.any_capture() {
             return Err(Error::Capturing { what: "giving memory back" });

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use super::{Growth, Pool};
 use crate::config::Packing;
 
-/// `MOST_PAGES`: a handle has at most 64 pages; the cost of larger ones was not measured.
+/// `MOST_PAGES`: a handle has at most 64 pages. What they cost was measured up to 32.
 const MOST_PAGES: u64 = 64;
 /// `BUDGET_SHARE`: a handle is at most 1/128 of the budget, because one live piece in a handle
 /// keeps the whole handle.
@@ -39,8 +39,8 @@ const AHEAD_PAGES: u64 = 4;
 const SLACK: u64 = 20;
 const LENT_SLACK: u64 = 25;
 const EXTRA: u64 = 2 << 20;
-/// `TIGHT_SLACK`, `TIGHT_EXTRA`: tight packing moves memory until it holds 1/50, or 4 MiB, more than was
-/// ever live, and then lends some first.
+/// `TIGHT_SLACK`, `TIGHT_EXTRA`: tight packing takes no new memory beyond 1/50, or 4 MiB if that is more, above what was
+/// ever live before it has tried to lend.
 const TIGHT_SLACK: u64 = 50;
 const TIGHT_EXTRA: u64 = 4 << 20;
 
@@ -59,9 +59,16 @@ impl Pool {
         growth.most_live = growth.most_live.max(live + size);
     }
 
+    /// What is held, but for the memory of graphs, which serves no request.
+    fn held_for_requests(&self) -> u64 {
+        let graphs = self.private_arenas();
+        let graphs: u64 = graphs.iter().map(|arena| arena.figures().held).sum();
+        self.counts.held.load(Ordering::Relaxed).saturating_sub(graphs)
+    }
+
     /// What will be held beyond what was ever live with this many pages more.
     fn excess(&self, growth: &Growth, pages: u64) -> u64 {
-        let held = self.counts.held.load(Ordering::Relaxed) + pages * self.page;
+        let held = self.held_for_requests().saturating_add(pages.saturating_mul(self.page));
         held.saturating_sub(growth.most_live)
     }
 
@@ -82,7 +89,7 @@ impl Pool {
             return 0;
         }
         let room = growth.most_live + self.slack(growth);
-        room.saturating_sub(self.counts.held.load(Ordering::Relaxed)) / self.page
+        room.saturating_sub(self.held_for_requests()) / self.page
     }
 
     /// Whether tight packing may take this many pages from the device before it lends.

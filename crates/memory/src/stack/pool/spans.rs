@@ -1,5 +1,5 @@
 //! Addresses at which handles are mapped one behind the other, beside where they are at home: which
-//! there are, which stretches of them have free memory behind them. It calls no device.
+//! there are, which stretches of them have free memory behind them, and how they go.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,9 @@ use super::chain::FreePart;
 use super::heap::PieceId;
 use super::region::Extent;
 use super::tag::UseTags;
+use crate::memory::{Handle, Mapping};
+use plimsoll_machine::error::Result;
+use plimsoll_machine::units::Bytes;
 
 /// Handles that are mapped one behind the other, beside where they are at home.
 #[derive(Debug)]
@@ -28,15 +31,71 @@ pub(super) struct Spans {
     /// The span of each block in lent memory, by its arena and piece.
     pub(super) loans: BTreeMap<(u32, PieceId), u64>,
     pub(super) next: u64,
+    /// The spans that each handle is part of, and how many mappings all have.
+    of_handle: BTreeMap<Handle, Vec<u64>>,
+    mapped: u64,
     /// Address ranges that were set aside, and what of them is free.
     pub(super) ranges: Vec<(u64, u64)>,
     free: BTreeMap<u64, u64>,
 }
 
 impl Spans {
-    pub(super) fn mappings(&self) -> u64 {
-        let mapped = self.spans.values().flat_map(|span| &span.parts).filter(|(_, there)| *there);
-        mapped.count() as u64
+    /// Adds a span; returns its number.
+    pub(super) fn insert(&mut self, span: Span) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        for (extent, there) in &span.parts {
+            self.of_handle.entry(extent.handle).or_default().push(number);
+            self.mapped += u64::from(*there);
+        }
+        self.spans.insert(number, span);
+        number
+    }
+
+    /// Takes a span away.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Span> {
+        let span = self.spans.remove(&number)?;
+        for (extent, there) in &span.parts {
+            self.mapped -= u64::from(*there);
+            if let Some(numbers) = self.of_handle.get_mut(&extent.handle) {
+                numbers.retain(|other| *other != number);
+                if numbers.is_empty() {
+                    self.of_handle.remove(&extent.handle);
+                }
+            }
+        }
+        Some(span)
+    }
+
+    /// The spans that a handle is part of.
+    pub(super) fn of(&self, handle: Handle) -> &[u64] {
+        self.of_handle.get(&handle).map_or(&[], Vec::as_slice)
+    }
+
+    /// How many mappings all spans have.
+    pub(super) fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// Unmaps those parts of a span, which nobody uses. Nothing where there is no such span.
+    pub(super) fn unmap(
+        &mut self,
+        number: u64,
+        (mapping, page): (&dyn Mapping, u64),
+        which: impl Fn(Handle) -> bool,
+    ) -> Result<()> {
+        let Some(span) = self.spans.get_mut(&number) else { return Ok(()) };
+        let mut at = span.address;
+        for (extent, there) in &mut span.parts {
+            let bytes = extent.pages * page;
+            if *there && which(extent.handle) {
+                mapping.unmap(at, Bytes(bytes))?;
+                *there = false;
+                self.mapped -= 1;
+            }
+            at += bytes;
+        }
+        Ok(())
     }
 
     /// Takes addresses, the lowest that are enough.

@@ -73,17 +73,18 @@ impl Pool {
         if !self.lends() {
             return Ok(None);
         }
-        let Some(place) = self.least_place(growth, home, size) else { return Ok(None) };
+        if share {
+            self.settle_spare(growth);
+        }
+        let place = self.least_place(growth, home, size);
         if place.missing == 0 {
             return Ok(None);
         }
-        self.note_live(growth, size);
-        self.settle_spare(growth);
         let free = self.free_parts(home, share);
         let new = self.new_if_moved(home, &place, &free);
         // Tight packing moves its small handles instead, which takes a mapping for each page that is missing
         // and not one for each page of the block.
-        if self.config.packing == Packing::Tight && self.stays_tight(growth, new) {
+        if self.config.packing == Packing::Tight && (new == 0 || self.stays_tight(growth, new)) {
             return Ok(None);
         }
         if let Some((span, start, parts)) = growth.spans.find(&free, size, self.page) {
@@ -99,6 +100,8 @@ impl Pool {
             let pages = chain::lacking(&free, size, self.page, room);
             if pages > 0 && (pages < new || pages <= room) {
                 self.bring(growth, home, request.stream, pages)?;
+            }
+            if pages < new || pages <= room {
                 parts = chain::find(&self.free_parts(home, share), size, self.page, usize::MAX);
             }
         }
@@ -107,15 +110,20 @@ impl Pool {
         self.lend(growth, home, request, (None, start, parts))
     }
 
-    fn least_place(&self, growth: &Growth, home: &Arena, size: u64) -> Option<LeastPlace> {
+    /// Where there are no addresses for one, all is missing.
+    fn least_place(&self, growth: &Growth, home: &Arena, size: u64) -> LeastPlace {
         let free = self.free_handles(growth);
         let mut inner = home.lock();
-        let place = self.find_place(growth, (home.number, &mut inner), size, &free).ok()?;
-        let node = inner.heap.node(place.piece);
-        let (region, bytes) = (node.region, place.from..place.from + size);
-        let holes = inner.region(node)?.holes(bytes.start, bytes.end);
-        let holes = holes.map(|hole| hole.end - hole.start).sum();
-        Some(LeastPlace { region, bytes, holes, missing: place.missing })
+        let place = self.find_place(growth, (home.number, &mut inner), size, &free).ok();
+        let found = place.and_then(|place| {
+            let node = inner.heap.node(place.piece);
+            let (region, bytes) = (node.region, place.from..place.from + size);
+            let holes = inner.region(node)?.holes(bytes.start, bytes.end);
+            let holes = holes.map(|hole| hole.end - hole.start).sum();
+            Some(LeastPlace { region, bytes, holes, missing: place.missing })
+        });
+        let none = LeastPlace { region: u32::MAX, bytes: 0..0, holes: u64::MAX, missing: u64::MAX };
+        found.unwrap_or(none)
     }
 
     /// How many pages must be new where all handles that are free elsewhere move to a place.
@@ -255,7 +263,7 @@ impl Pool {
     /// Maps the handles of these parts one behind the other.
     fn map_span(&self, growth: &mut Growth, parts: &[FreePart]) -> Result<u64> {
         let most = (self.handles() * SPANS).saturating_sub(parts.len() as u64);
-        while growth.spans.mappings() > most && self.unmap_oldest_span(growth)? {}
+        while growth.spans.mapped() > most && self.unmap_oldest_span(growth)? {}
         let mapping = self.mapping()?;
         let size = parts.iter().map(|part| part.extent.pages * self.page).sum();
         let address = match growth.spans.take_addresses(size) {
@@ -282,9 +290,7 @@ impl Pool {
             at += bytes;
         }
         self.counts.remapped.fetch_add(parts.len() as u64, Ordering::Relaxed);
-        let number = growth.spans.next;
-        growth.spans.next += 1;
-        growth.spans.spans.insert(number, span);
+        let number = growth.spans.insert(span);
         if let Err(error) = result {
             self.unmap_span(growth, number)?;
             return Err(error);
@@ -342,33 +348,19 @@ impl Pool {
 
     /// Unmaps a span once nobody uses it; what cannot be unmapped stays, with its addresses.
     fn unmap_span(&self, growth: &mut Growth, number: u64) -> Result<()> {
-        let Some(span) = growth.spans.spans.get_mut(&number) else { return Ok(()) };
+        let Some(span) = growth.spans.spans.get(&number) else { return Ok(()) };
         self.order.await_all(self.device(), &span.users)?;
-        self.unmap_parts(span, |_| true)?;
+        growth.spans.unmap(number, (self.mapping()?, self.page), |_| true)?;
         self.forget_span(growth, number);
         Ok(())
     }
 
     /// Forgets a span without mappings.
     fn forget_span(&self, growth: &mut Growth, number: u64) {
-        if let Some(span) = growth.spans.spans.remove(&number) {
+        if let Some(span) = growth.spans.remove(number) {
             let pages: u64 = span.parts.iter().map(|(extent, _)| extent.pages).sum();
             growth.spans.return_addresses(span.address, pages * self.page);
         }
-    }
-
-    /// Unmaps those parts of a span, which nobody uses.
-    fn unmap_parts(&self, span: &mut Span, which: impl Fn(Handle) -> bool) -> Result<()> {
-        let (mapping, mut at) = (self.mapping()?, span.address);
-        for (extent, there) in &mut span.parts {
-            let bytes = extent.pages * self.page;
-            if *there && which(extent.handle) {
-                mapping.unmap(at, Bytes(bytes))?;
-                *there = false;
-            }
-            at += bytes;
-        }
-        Ok(())
     }
 
     /// Unmaps the span that was used least lately of those that nobody uses; whether there was one.
@@ -383,11 +375,9 @@ impl Pool {
     /// it over, through whichever address: so nothing is waited for, and the other parts of
     /// its spans stay.
     pub(super) fn leave_spans(&self, growth: &mut Growth, handle: Handle) -> Result<()> {
-        let of = |(_, span): &(&u64, &Span)| span.parts.iter().any(|(one, _)| one.handle == handle);
-        let numbers: Vec<u64> = growth.spans.spans.iter().filter(of).map(|(n, _)| *n).collect();
-        for number in numbers {
-            let Some(span) = growth.spans.spans.get_mut(&number) else { continue };
-            self.unmap_parts(span, |of| of == handle)?;
+        for number in growth.spans.of(handle).to_vec() {
+            growth.spans.unmap(number, (self.mapping()?, self.page), |of| of == handle)?;
+            let Some(span) = growth.spans.spans.get(&number) else { continue };
             if span.lent.is_empty() && span.parts.iter().all(|(_, there)| !there) {
                 self.forget_span(growth, number);
             }
