@@ -26,8 +26,8 @@ const REQUEST_SHARE: u64 = 4;
 /// from others, a handle is 1/3 of what one request lacks, up to 14 pages.
 const LENT_PAGES: u64 = 14;
 const LENT_SHARE: u64 = 3;
-/// `UNUSED`: it is all that the request lacks while of the slack at least 90 % is left: a
-/// program whose free memory has been of use so far is likely to go on so.
+/// `UNUSED`: while at least 90 % of the slack is left, a handle is as large as what the request lacks: a program that
+/// has found a use for its free memory so far probably goes on so.
 const UNUSED: u64 = 90;
 /// `SPREAD`: where many requests have been served for each handle that was taken or moved, handles
 /// are smaller, as what they cost is spread over many: half as large from 40 on, a third from 80.
