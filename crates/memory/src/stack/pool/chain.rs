@@ -24,11 +24,6 @@ impl FreePart {
         self.to - self.from
     }
 
-    /// Whether it is all of its handle.
-    pub(super) fn is_whole(&self, page: u64) -> bool {
-        self.size() == self.extent.pages * page
-    }
-
     /// In the order of addresses: numbers of pieces are an accident.
     fn place(&self) -> (u32, u32, u64) {
         (self.arena, self.region, self.base + self.from)

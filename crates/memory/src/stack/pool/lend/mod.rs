@@ -80,13 +80,13 @@ impl Pool {
         if place.missing == 0 {
             return Ok(None);
         }
-        let free = self.free_parts(home, share);
-        let new = self.new_if_moved(home, &place, &free);
+        let new = self.new_if_moved(home, &place, share);
         // Tight packing moves its small handles instead, which takes a mapping for each page that is missing
         // and not one for each page of the block.
         if self.config.packing == Packing::Tight && (new == 0 || self.stays_tight(growth, new)) {
             return Ok(None);
         }
+        let free = self.free_parts(home, share);
         if let Some((span, start, parts)) = growth.spans.find(&free, size, self.page) {
             self.counts.found.fetch_add(parts.len() as u64, Ordering::Relaxed);
             return self.lend(growth, home, request, (Some(span), start, parts));
@@ -127,14 +127,25 @@ impl Pool {
     }
 
     /// How many pages must be new where all handles that are free elsewhere move to a place.
-    fn new_if_moved(&self, home: &Arena, place: &LeastPlace, free: &[FreePart]) -> u64 {
-        let there = |part: &FreePart| {
-            (part.arena, part.region) == (home.number, place.region)
-                && part.base + part.from < place.bytes.end
-                && part.base + part.to > place.bytes.start
-        };
-        let movable = free.iter().filter(|part| part.is_whole(self.page) && !there(part));
-        place.holes.saturating_sub(movable.map(|part| part.extent.pages).sum())
+    fn new_if_moved(&self, home: &Arena, place: &LeastPlace, share: bool) -> u64 {
+        let mut new = place.holes;
+        for arena in self.shared_arenas().filter(|arena| share || arena.number == home.number) {
+            let inner = arena.lock();
+            for (_, node) in inner.heap.free_pieces() {
+                let same = (arena.number, node.region) == (home.number, place.region);
+                let whole = inner.region(node).into_iter().flat_map(|region| region.whole(node));
+                for (first, extent) in whole {
+                    let (from, to) = (first * self.page, (first + extent.pages) * self.page);
+                    if !same || to <= place.bytes.start || from >= place.bytes.end {
+                        new = new.saturating_sub(extent.pages);
+                    }
+                }
+                if new == 0 {
+                    return 0;
+                }
+            }
+        }
+        new
     }
 
     /// Brings new memory to addresses where nothing is mapped, and leaves it free there.
