@@ -275,11 +275,11 @@ fn tight_packing_moves_what_it_can() {
     // Memory of graphs counts for nothing here.
     let graph = pool.begin_capture(Stream(9), Bytes::mib(64)).unwrap().end();
     // The middle of each page is free, which joins nothing: blocks of a page are new, and too much is held.
-    let half = || pool.allocate(Request::new(Bytes::kib(512))).unwrap();
-    let quarters: Vec<_> = (0..96).map(|_| Some(half())).collect();
+    let quarter = || pool.allocate(Request::new(Bytes::kib(512))).unwrap();
+    let quarters: Vec<_> = (0..96).map(|_| quarter()).collect();
     let (middle, live): (Vec<_>, Vec<_>) =
         quarters.into_iter().enumerate().partition(|(number, _)| [1, 2].contains(&(number % 4)));
-    middle.into_iter().for_each(|(_, block)| give(block.unwrap()));
+    middle.into_iter().for_each(|(_, block)| give(block));
     let mut pages: Vec<_> = (0..6).map(|_| Some(take(2))).collect();
     assert!(device.stats().total_allocated_bytes >= Bytes::mib(48 + 12 + 64));
     pages.iter_mut().step_by(2).for_each(|page| give(page.take().unwrap()));

@@ -98,10 +98,10 @@ impl Pool {
         if parts.is_none() && new > 0 {
             let room = self.room_to_grow(growth);
             let pages = chain::lacking(&free, size, self.page, room);
-            if pages > 0 && (pages < new || pages <= room) {
-                self.bring(growth, home, request.stream, pages)?;
-            }
             if pages < new || pages <= room {
+                if pages > 0 {
+                    self.bring(growth, home, request.stream, pages)?;
+                }
                 parts = chain::find(&self.free_parts(home, share), size, self.page, usize::MAX);
             }
         }
