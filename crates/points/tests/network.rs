@@ -231,6 +231,44 @@ fn plain(rule: ScatterRule, values: &[f32]) -> f32 {
 }
 
 #[test]
+fn large_clouds_are_divided_among_threads() {
+    let mut state = 9u64;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as f32 / (1u64 << 24) as f32
+    };
+    let mut floats: Vec<f32> = (0..4 * 70_001).map(|_| next() * 12.0 - 1.0).collect();
+    floats[..4 * 20_000].iter_mut().for_each(|value| *value *= 0.05);
+    floats.iter_mut().step_by(211).for_each(|value| *value = f32::NAN);
+    let batch = PointBatch::ragged(&floats, 4, &[70_001 - 33_000, 33_000]).unwrap();
+    // The second has more cells than a number of 32 bits counts.
+    for (size, range) in [(0.5, 10.0), (0.001, 10.0)] {
+        for (points, voxels) in [(3, 100_000), (50, 700)] {
+            let spec =
+                HardSpec::new([size; 3], [0.0, 0.0, 0.0, range, range, range], points, voxels);
+            let (spec, mut made) = (spec.unwrap(), HardVoxels::default());
+            let (want, places, counts) = reference(&batch, &spec);
+            for threads in [1, 2, 3, 7] {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let unique = pool.install(|| {
+                    HardHost::new(spec).run(&batch, &mut made).unwrap();
+                    UniqueVoxels::of(&batch, spec.grid(), spec.form()).unwrap()
+                });
+                assert_eq!(bits(&made.voxels), want, "{threads} threads");
+                assert_eq!((&made.coordinates, &made.num_points), (&places, &counts));
+                let inside = unique.point_to_voxel.iter().filter(|voxel| **voxel >= 0).count();
+                let dropped = made.not_finite + made.outside;
+                assert_eq!(dropped + inside as u64, batch.points() as u64);
+                if voxels == 100_000 {
+                    assert_eq!(unique.coordinates, places);
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn pillars_have_ten_features_and_a_place_in_the_image() {
     let form = CoordinateForm { batch_index: true, ..CoordinateForm::default() };
     let spec = HardSpec::new([1.0, 1.0, 4.0], [0.0, 0.0, -3.0, 4.0, 3.0, 1.0], 3, 9).unwrap();

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
-use super::group::{self, CellNumber, FindCells};
+use super::group::{self, CellNumber};
 use super::hard::resize;
+use super::shares::{FindCells, PointShares};
 use super::{CoordinateForm, PointBatch};
 use crate::grid::VoxelGrid;
 use crate::reduce::{largest, mean, sum};
@@ -137,13 +138,15 @@ fn firsts_of<K: CellNumber>(
     batch: &PointBatch<'_>,
     cloud: usize,
 ) -> Vec<AtomicU32> {
-    let (mut cells, mut tables) = (Vec::new(), group::CellTables::default());
-    finder.find(batch.cloud(cloud), batch.columns(), &mut cells);
+    let (mut shares, mut cells) = (PointShares::default(), Vec::new());
+    shares.divide(finder, batch.cloud(cloud), batch.columns(), &mut cells);
+    let (points, mut tables) = (shares.points(), group::CellTables::default());
     let firsts: Vec<AtomicU32> = cells.iter().map(|_| AtomicU32::new(NONE)).collect();
-    group::visit(&cells, grid.voxels(), &mut tables, |point, cell| {
-        let first = if cell.seen == 0 { point } else { cell.first };
-        if let Some(own) = firsts.get(point as usize) {
-            own.store(first, Ordering::Relaxed);
+    group::visit(&shares, &cells, grid.voxels(), &mut tables, |position, cell| {
+        let first = if cell.seen == 0 { position } else { cell.first };
+        let point = |position: u32| points.get(position as usize).copied().unwrap_or(NONE);
+        if let Some(own) = firsts.get(point(position) as usize) {
+            own.store(point(first), Ordering::Relaxed);
         }
         false
     });

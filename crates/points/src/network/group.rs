@@ -1,23 +1,19 @@
 //! Which points are in one cell, in the order of points.
 //!
-//! Cells of all points come first, many at a time. Then every processor goes through all of them
-//! in order and looks after its own share of cells, in a table of its own: no table is shared, and
-//! what is told of a cell is told in the order of its points.
+//! Cells of all points come first, and each worker has its own ([`super::shares`]). Then it goes
+//! through its points in order with a table of its own, so what is told of a cell is told in the
+//! order of its points.
 //!
 //! Small clouds are left to the calling thread alone: to wake another takes as long as they do.
-
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::iter::plumbing::{Producer, ProducerCallback};
 use rayon::prelude::*;
 
 use super::places::CellPlaces;
-use crate::grid::VoxelGrid;
+use super::shares::PointShares;
 use crate::simd;
-use crate::simd::place::{self, BLOCK, SimdPlaces};
+use crate::simd::place;
 
-/// Points of one piece of parallel work.
-const PIECE: usize = 16 * BLOCK;
 /// How many points ahead the table is fetched.
 const AHEAD: usize = 12;
 
@@ -90,70 +86,6 @@ impl CellNumber for u64 {
     }
 }
 
-/// Points that have no cell, and why.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct DroppedPoints {
-    pub(super) not_finite: u64,
-    pub(super) outside: u64,
-}
-
-impl DroppedPoints {
-    fn see(&mut self, point: &[f32]) {
-        if point.iter().take(3).all(|value| value.is_finite()) {
-            self.outside += 1;
-        } else {
-            self.not_finite += 1;
-        }
-    }
-}
-
-/// The cell of every point, into `cells`.
-pub(super) trait FindCells<K> {
-    fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<K>) -> DroppedPoints;
-}
-
-impl FindCells<u32> for SimdPlaces {
-    fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<u32>) -> DroppedPoints {
-        by_pieces(floats, columns, cells, |floats, cells| {
-            simd::places(self, floats, columns, cells);
-        })
-    }
-}
-
-impl FindCells<u64> for VoxelGrid {
-    fn find(&self, floats: &[f32], columns: usize, cells: &mut Vec<u64>) -> DroppedPoints {
-        by_pieces(floats, columns, cells, |floats, cells| {
-            for (point, cell) in floats.chunks_exact(columns).zip(cells) {
-                *cell = self.voxel([point[0], point[1], point[2]]).unwrap_or(u64::MAX);
-            }
-        })
-    }
-}
-
-fn by_pieces<K: CellNumber>(
-    floats: &[f32],
-    columns: usize,
-    cells: &mut Vec<K>,
-    find: impl Fn(&[f32], &mut [K]) + Sync,
-) -> DroppedPoints {
-    let points = floats.len() / columns;
-    cells.resize(points, K::NOWHERE);
-    let pieces = floats.par_chunks(PIECE * columns).zip(cells.par_chunks_mut(PIECE));
-    let (not_finite, outside) = (AtomicU64::new(0), AtomicU64::new(0));
-    each_piece(points, pieces, |(floats, cells)| {
-        find(floats, cells);
-        let mut dropped = DroppedPoints::default();
-        for (cell, point) in cells.iter().zip(floats.chunks_exact(columns)) {
-            if !cell.is_somewhere() {
-                dropped.see(point);
-            }
-        }
-        not_finite.fetch_add(dropped.not_finite, Ordering::Relaxed);
-        outside.fetch_add(dropped.outside, Ordering::Relaxed);
-    });
-    DroppedPoints { not_finite: not_finite.into_inner(), outside: outside.into_inner() }
-}
-
 /// A cell with points: the first, the last so far, and how many.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CellEntry<K> {
@@ -172,7 +104,7 @@ pub(super) struct CellTable<K> {
     shift: u32,
 }
 
-fn mixed(number: u64) -> u64 {
+pub(super) fn mixed(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
@@ -289,23 +221,17 @@ impl<K> Default for CellTables<K> {
     }
 }
 
-impl<K: CellNumber> CellTables<K> {
-    /// The first points of the cells of a small cloud in a small grid, in order, once they were
-    /// visited; none where cells were not looked up in this way.
-    pub(super) fn firsts(&self, points: usize, grid: u64) -> Option<impl Iterator<Item = u32>> {
-        is_dense(points, grid).then(|| self.dense.entries.iter().map(|entry| entry.first))
-    }
-}
-
 /// Whether a cloud is small and its grid too.
 pub(super) fn is_dense(points: usize, grid: u64) -> bool {
     is_small(points) && grid <= DENSE
 }
 
-/// Calls `visit(point, entry)` for every point that has a cell, those of one cell in order.
+/// Calls `visit(position, entry)` for every point that has a cell, those of one cell in order.
 /// `entry.seen` is how many of the cell came before; 0 says that the point is its first. The
-/// visitor says whether the point becomes the cell's last. `grid` has so many cells.
+/// visitor says whether the point becomes the cell's last. `cells` are those at each position, and
+/// `grid` has so many.
 pub(super) fn visit<K: CellNumber>(
+    shares: &PointShares,
     cells: &[K],
     grid: u64,
     tables: &mut CellTables<K>,
@@ -313,47 +239,41 @@ pub(super) fn visit<K: CellNumber>(
 ) {
     if is_dense(cells.len(), grid) {
         tables.dense.clear(grid as usize);
-        visit_own(cells, &mut tables.dense, |cell| cell.is_somewhere(), visit);
+        visit_share(shares, 0, cells, &mut tables.dense, visit);
         return;
     }
-    let most = if is_small(cells.len()) { 1 } else { rayon::current_num_threads().clamp(1, 64) };
-    let workers = most.min(cells.len() / PIECE + 1);
+    let workers = shares.workers();
     tables.hashed.resize_with(workers, CellTable::default);
     each_piece(cells.len(), tables.hashed.par_iter_mut().enumerate(), |(worker, table)| {
         table.clear(cells.len() / workers / 4);
-        let own = |cell: K| {
-            let low = mixed(cell.number()) & 0xFFFF;
-            cell.is_somewhere() && (workers == 1 || (low as usize * workers) >> 16 == worker)
-        };
-        visit_own(cells, table, own, &visit);
+        visit_share(shares, worker, cells, table, &visit);
     });
 }
 
-/// The same for the cells that are a worker's own.
-fn visit_own<K: CellNumber>(
+/// The same for the points of a worker.
+fn visit_share<K: CellNumber>(
+    shares: &PointShares,
+    worker: usize,
     cells: &[K],
     table: &mut impl FindEntry<K>,
-    own: impl Fn(K) -> bool,
     visit: impl Fn(u32, &CellEntry<K>) -> bool,
 ) {
-    for (point, cell) in cells.iter().enumerate() {
-        if let Some(ahead) = cells.get(point + AHEAD)
-            && own(*ahead)
-        {
-            table.fetch(*ahead);
+    for part in shares.parts(worker) {
+        let cells = cells.get(part.clone()).unwrap_or_default();
+        for (index, cell) in cells.iter().enumerate() {
+            if let Some(ahead) = cells.get(index + AHEAD) {
+                table.fetch(*ahead);
+            }
+            let position = (part.start + index) as u32;
+            let entry = table.entry(*cell);
+            let becomes_last = visit(position, entry);
+            if entry.seen == 0 {
+                entry.first = position;
+            }
+            if becomes_last {
+                entry.last = position;
+            }
+            entry.seen = entry.seen.saturating_add(1);
         }
-        if !own(*cell) {
-            continue;
-        }
-        let point = point as u32;
-        let entry = table.entry(*cell);
-        let becomes_last = visit(point, entry);
-        if entry.seen == 0 {
-            entry.first = point;
-        }
-        if becomes_last {
-            entry.last = point;
-        }
-        entry.seen = entry.seen.saturating_add(1);
     }
 }

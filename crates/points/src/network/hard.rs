@@ -8,10 +8,12 @@ use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
 use super::direct::{DirectCloud, DirectVoxels};
-use super::group::{self, DroppedPoints};
+use super::group;
 use super::links::{HardLinks, Workspace};
+use super::shares::{self, DroppedPoints};
 use super::{HardSpec, PointBatch};
 use crate::grid::VoxelGrid;
+use crate::simd;
 use crate::simd::place::SimdPlaces;
 
 /// What hard voxelization makes. Clouds follow each other.
@@ -55,6 +57,8 @@ pub struct HardHost {
 
 /// Voxels of a piece of parallel work.
 const VOXELS: usize = 1 << 10;
+/// How many voxels ahead first points are fetched.
+const AHEAD: usize = 16;
 
 impl HardHost {
     /// With nothing to work in yet.
@@ -84,7 +88,7 @@ impl HardHost {
             let dropped = self.link(batch, cloud);
             made.not_finite += dropped.not_finite;
             made.outside += dropped.outside;
-            let voxels = self.links.firsts.len();
+            let voxels = self.links.voxels();
             made.clouds.push(voxels);
             if group::is_small(batch.range(cloud).len()) {
                 self.append(batch, cloud, before, made)?;
@@ -135,7 +139,7 @@ impl HardHost {
             return self.direct.run(rule, &self.spec, cloud, to);
         }
         self.link(batch, cloud);
-        let voxels = self.links.firsts.len();
+        let voxels = self.links.voxels();
         (voxels <= to.capacity(&self.spec, columns)).then(|| self.fill(batch, cloud, 0, to))?;
         Some(voxels)
     }
@@ -156,7 +160,7 @@ impl HardHost {
     ) -> Result<usize> {
         let dropped = self.link(batch, cloud);
         (made.not_finite, made.outside) = (dropped.not_finite, dropped.outside);
-        let voxels = self.links.firsts.len();
+        let voxels = self.links.voxels();
         for start in (0..voxels).step_by(part.max(1)) {
             let some = part.max(1).min(voxels - start);
             made.clouds = vec![some];
@@ -174,11 +178,13 @@ impl HardHost {
     }
 
     /// What it works in for a cloud of so many points at most, the result not counted: cells,
-    /// chains, and tables that are at most half full, or those of small grids.
+    /// order, chains, voxels, and tables that are at most half full, or those of small grids.
     #[must_use]
     pub fn working_bytes(points: u64) -> u64 {
         let table = 4 * size_of::<group::CellEntry<u64>>() as u64;
-        points.saturating_mul(8 + 4 + 4 + table).saturating_add(group::DENSE_BYTES)
+        let pieces = points.min((rayon::current_num_threads() * shares::PIECE) as u64);
+        let rest = 8 * pieces + group::DENSE_BYTES;
+        points.saturating_mul(8 + 4 + 4 + 4 + table).saturating_add(rest)
     }
 
     /// Chains the points of one cloud and numbers its voxels.
@@ -201,22 +207,22 @@ impl HardHost {
     ) -> Result<()> {
         let (spec, columns, links) = (&self.spec, batch.columns(), &self.links);
         let (floats, form, number) = (batch.cloud(cloud), spec.form(), batch.number(cloud));
-        let (each, voxels) = (spec.max_points() as usize * columns, links.firsts.len());
+        let (each, voxels) = (spec.max_points() as usize * columns, links.voxels());
         made.make_room(before.min(made.num_points.len()), spec, columns)?;
         reserve(&mut made.voxels, voxels.saturating_mul(each))?;
         reserve(&mut made.coordinates, voxels * form.columns())?;
         reserve(&mut made.num_points, voxels)?;
-        for first in &links.firsts {
+        for first in links.firsts(0) {
             let (start, mut count) = (made.voxels.len(), 0);
             links.follow(*first, |point| {
                 let at = point as usize * columns;
                 made.voxels.extend_from_slice(floats.get(at..at + columns).unwrap_or_default());
                 count += 1;
             });
+            let mut cells = [0; 4];
+            form.write(number, Some(cell_of(spec.grid(), &made.voxels[start..])), &mut cells);
             made.voxels.resize(start + each, 0.0);
             made.num_points.push(count);
-            let mut cells = [0; 4];
-            form.write(number, Some(place(spec.grid(), floats, columns, *first)), &mut cells);
             made.coordinates.extend_from_slice(&cells[..form.columns()]);
         }
         Ok(())
@@ -224,22 +230,66 @@ impl HardHost {
 
     /// Fills voxels from the `first` of the cloud on, as many as there is room for.
     fn fill(&self, batch: &PointBatch<'_>, cloud: usize, first: usize, to: HardSlices<'_>) {
-        let (spec, columns, links) = (&self.spec, batch.columns(), &self.links);
-        let (floats, form, number) = (batch.cloud(cloud), spec.form(), batch.number(cloud));
-        let each = spec.max_points() as usize * columns;
-        let HardSlices { voxels, coordinates, num_points } = to;
-        let firsts = links.firsts.get(first..).unwrap_or_default();
-        let voxels = voxels.par_chunks_mut(VOXELS * each);
-        let places = coordinates.par_chunks_mut(VOXELS * form.columns());
-        let counts = num_points.par_chunks_mut(VOXELS);
-        let pieces = voxels.zip(places).zip(counts).zip(firsts.par_chunks(VOXELS));
-        group::each_piece(links.points(), pieces, |(((voxels, places), counts), firsts)| {
-            let voxels = voxels.chunks_exact_mut(each).zip(places.chunks_exact_mut(form.columns()));
-            for ((voxel, count), first) in voxels.zip(counts).zip(firsts) {
-                *count = links.gather(floats, columns, *first, voxel.0);
-                form.write(number, Some(place(spec.grid(), floats, columns, *first)), voxel.1);
-            }
+        match batch.columns() {
+            3 => self.fill_sized::<3>(batch, cloud, first, to),
+            4 => self.fill_sized::<4>(batch, cloud, first, to),
+            5 => self.fill_sized::<5>(batch, cloud, first, to),
+            _ => self.fill_sized::<0>(batch, cloud, first, to),
+        }
+    }
+
+    /// The same for points of `C` columns, or of any number of them where `C` is 0.
+    fn fill_sized<const C: usize>(
+        &self,
+        batch: &PointBatch<'_>,
+        cloud: usize,
+        first: usize,
+        to: HardSlices<'_>,
+    ) {
+        let (columns, width) = (batch.columns(), self.spec.form().columns());
+        let each = self.spec.max_points() as usize * columns;
+        let voxels = to.voxels.par_chunks_mut(VOXELS * each);
+        let coordinates = to.coordinates.par_chunks_mut(VOXELS * width);
+        let counts = to.num_points.par_chunks_mut(VOXELS);
+        let firsts = self.links.firsts(first).par_chunks(VOXELS);
+        let pieces = voxels.zip(coordinates).zip(counts).zip(firsts);
+        group::each_piece(self.links.points(), pieces, |(((voxels, places), counts), firsts)| {
+            let to = HardSlices { voxels, coordinates: places, num_points: counts };
+            self.fill_piece::<C>(batch, cloud, firsts, to);
         });
+    }
+
+    /// Fills the voxels that have these first points.
+    fn fill_piece<const C: usize>(
+        &self,
+        batch: &PointBatch<'_>,
+        cloud: usize,
+        firsts: &[u32],
+        to: HardSlices<'_>,
+    ) {
+        // Copies of a known length are a few instructions, others are calls.
+        let columns = if C == 0 { batch.columns() } else { C };
+        let (spec, links, floats) = (&self.spec, &self.links, batch.cloud(cloud));
+        let (form, number) = (spec.form(), batch.number(cloud));
+        let voxels = to.voxels.chunks_exact_mut(spec.max_points() as usize * columns);
+        let voxels = voxels.zip(to.coordinates.chunks_exact_mut(form.columns())).zip(to.num_points);
+        for (index, (((voxel, place), count), first)) in voxels.zip(firsts).enumerate() {
+            if let Some(ahead) = firsts.get(index + AHEAD) {
+                simd::fetch(floats, links.point(*ahead) * columns);
+            }
+            let point = floats.get(links.point(*first) * columns..);
+            form.write(number, point.map(|point| cell_of(spec.grid(), point)), place);
+            let (mut rooms, mut filled) = (voxel.chunks_exact_mut(columns), 0);
+            links.follow(*first, |point| {
+                let at = point as usize * columns;
+                if let (Some(room), Some(floats)) = (rooms.next(), floats.get(at..at + columns)) {
+                    room.copy_from_slice(floats);
+                    filled += 1;
+                }
+            });
+            *count = filled;
+            voxel[filled as usize * columns..].fill(0.0);
+        }
     }
 }
 
@@ -275,13 +325,9 @@ impl HardSlices<'_> {
 }
 
 /// The cells of a point that has a voxel.
-fn place(grid: &VoxelGrid, floats: &[f32], columns: usize, point: u32) -> [u32; 3] {
-    let at = point as usize * columns;
-    let cell = |axis: usize| {
-        let coordinate = floats.get(at + axis).copied().unwrap_or_default();
-        // It is not negative, so this rounds down.
-        ((coordinate - grid.origin()[axis]) / grid.size()[axis]) as u32
-    };
+fn cell_of(grid: &VoxelGrid, point: &[f32]) -> [u32; 3] {
+    // It is not negative, so this rounds down.
+    let cell = |axis: usize| ((point[axis] - grid.origin()[axis]) / grid.size()[axis]) as u32;
     [cell(2), cell(1), cell(0)]
 }
 

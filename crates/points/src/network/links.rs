@@ -6,22 +6,23 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rayon::prelude::*;
 
 use super::HardSpec;
-use super::group::{self, CellNumber, CellTables, DroppedPoints, FindCells};
+use super::group::{self, CellNumber, CellTables};
+use super::shares::{DroppedPoints, FindCells, PIECE, PointShares};
 
-/// Which points are in one voxel: what lies between finding cells and filling voxels.
+/// Which points are in one voxel: what lies between finding cells and filling voxels. Points are
+/// told by their positions.
 #[derive(Debug, Default)]
 pub(super) struct HardLinks {
+    shares: PointShares,
     /// The next point of each point's voxel, or [`END`]; with the bit [`FIRST`] where the point
     /// is the first of its voxel.
     next: Vec<AtomicU32>,
     /// The first points of the voxels, in order.
-    pub(super) firsts: Vec<u32>,
+    firsts: Vec<u32>,
 }
 
 const END: u32 = 0x7FFF_FFFF;
 const FIRST: u32 = 0x8000_0000;
-/// Points of a piece of parallel work.
-const PIECE: usize = 1 << 13;
 
 /// What cells are found and looked up in.
 #[derive(Debug)]
@@ -47,38 +48,25 @@ impl HardLinks {
         spec: &HardSpec,
     ) -> DroppedPoints {
         let Workspace { cells, tables } = workspace;
-        let dropped = finder.find(floats, columns, cells);
+        let dropped = self.shares.divide(finder, floats, columns, cells);
         self.next.resize_with(cells.len(), || AtomicU32::new(END));
-        let (next, grid) = (self.next.as_slice(), spec.grid().voxels());
-        // Where tables tell the first points, nobody looks at points without a voxel.
-        if !group::is_dense(next.len(), grid) {
-            group::each_piece(next.len(), next.par_chunks(PIECE), |next| {
-                next.iter().for_each(|next| next.store(END, Ordering::Relaxed));
-            });
-        }
-        let set = |point: u32, value: u32| {
-            if let Some(next) = next.get(point as usize) {
+        let next = self.next.as_slice();
+        let set = |position: u32, value: u32| {
+            if let Some(next) = next.get(position as usize) {
                 next.store(value, Ordering::Relaxed);
             }
         };
-        group::visit(cells, grid, tables, |point, cell| {
+        group::visit(&self.shares, cells, spec.grid().voxels(), tables, |position, cell| {
             let chained = cell.seen < spec.max_points();
+            set(position, if cell.seen == 0 { FIRST | END } else { END });
             match cell.seen {
-                0 => set(point, FIRST | END),
-                seen if chained => {
-                    set(cell.last, if seen == 1 { FIRST | point } else { point });
-                    set(point, END);
-                }
+                1 if chained => set(cell.last, FIRST | position),
+                seen if seen > 1 && chained => set(cell.last, position),
                 _ => {}
             }
             chained
         });
-        let most = spec.max_voxels() as usize;
-        self.firsts.clear();
-        match tables.firsts(cells.len(), grid) {
-            Some(firsts) => self.firsts.extend(firsts.take(most)),
-            None => self.number(most),
-        }
+        self.number(spec.max_voxels() as usize);
         dropped
     }
 
@@ -87,64 +75,74 @@ impl HardLinks {
         self.next.len()
     }
 
-    /// Lists the first points, no more than there may be voxels.
+    /// Voxels of the cloud.
+    pub(super) fn voxels(&self) -> usize {
+        self.firsts.len()
+    }
+
+    /// The first points of the voxels from `first` on, in order.
+    pub(super) fn firsts(&self, first: usize) -> &[u32] {
+        self.firsts.get(first..).unwrap_or_default()
+    }
+
+    /// The point at a position.
+    pub(super) fn point(&self, position: u32) -> usize {
+        self.shares.points().get(position as usize).map_or(0, |point| *point as usize)
+    }
+
+    /// Lists the first points in order, no more than there may be voxels.
     fn number(&mut self, most: usize) {
+        let HardLinks { shares, next, firsts } = self;
+        let pieces = 0..next.len().div_ceil(PIECE);
+        let marks = |piece: usize| next.get(shares.inside(piece)).unwrap_or_default();
         let is_first = |next: &AtomicU32| next.load(Ordering::Relaxed) & FIRST != 0;
-        if group::is_small(self.next.len()) {
-            let firsts = self.next.iter().enumerate().filter(|(_, next)| is_first(next));
-            self.firsts.extend(firsts.map(|(point, _)| point as u32).take(most));
-            return;
-        }
-        let pieces = self.next.par_chunks(PIECE);
-        let counts: Vec<usize> =
-            pieces.map(|next| next.iter().filter(|next| is_first(next)).count()).collect();
-        self.firsts.resize(counts.iter().sum(), 0);
-        let mut rest = self.firsts.as_mut_slice();
+        let count = |piece| marks(piece).iter().filter(|next| is_first(next)).count();
+        let small = group::is_small(next.len());
+        let counts: Vec<usize> = if small {
+            pieces.map(count).collect()
+        } else {
+            pieces.into_par_iter().map(count).collect()
+        };
+        firsts.resize(counts.iter().sum(), 0);
+        let mut rest = firsts.as_mut_slice();
         let mut parts = Vec::with_capacity(counts.len());
-        for (piece, count) in counts.into_iter().enumerate() {
+        for count in counts {
             let (part, after) = rest.split_at_mut(count);
-            parts.push((piece * PIECE, part));
+            parts.push(part);
             rest = after;
         }
-        let next = self.next.as_slice();
-        parts.into_par_iter().for_each(|(start, part)| {
-            let piece = next.get(start..).unwrap_or_default().iter().take(PIECE);
-            let firsts = piece.enumerate().filter(|(_, next)| is_first(next));
-            for (to, (index, _)) in part.iter_mut().zip(firsts) {
-                *to = (start + index) as u32;
+        group::each_piece(next.len(), parts.into_par_iter().enumerate(), |(piece, part)| {
+            // Positions by point: workers follow each other, points are in order again.
+            let (mut positions, mut known) = ([0u32; PIECE], [0u64; PIECE / 64]);
+            let inside = shares.inside(piece);
+            let points = shares.points().get(inside.clone()).unwrap_or_default();
+            for ((position, point), next) in (inside.start as u32..).zip(points).zip(marks(piece)) {
+                let point = *point as usize % PIECE;
+                positions[point] = position;
+                known[point / 64] |= u64::from(is_first(next)) << (point % 64);
             }
+            let words = known.iter().enumerate().flat_map(|(word, bits)| {
+                let mut bits = *bits;
+                std::iter::from_fn(move || {
+                    let bit = bits.trailing_zeros() as usize;
+                    (bits != 0).then(|| bits &= bits - 1)?;
+                    Some(64 * word + bit)
+                })
+            });
+            part.iter_mut().zip(words).for_each(|(to, point)| *to = positions[point]);
         });
-        self.firsts.truncate(most);
+        firsts.truncate(most);
     }
 
     /// Calls `visit` for the points of a voxel, no more than it may have.
     pub(super) fn follow(&self, first: u32, mut visit: impl FnMut(u32)) {
-        let mut point = first;
-        while point != END {
-            visit(point);
-            let next = self.next.get(point as usize);
-            point = next.map_or(END, |next| next.load(Ordering::Relaxed)) & END;
-        }
-    }
-
-    /// Copies the points of a chain, with zeros behind them; says how many there are.
-    pub(super) fn gather(
-        &self,
-        floats: &[f32],
-        columns: usize,
-        first: u32,
-        voxel: &mut [f32],
-    ) -> i32 {
-        let mut count = 0;
-        let mut places = voxel.chunks_exact_mut(columns);
-        self.follow(first, |point| {
-            let at = point as usize * columns;
-            if let Some(place) = places.next() {
-                place.copy_from_slice(floats.get(at..at + columns).unwrap_or_default());
-                count += 1;
+        let (points, mut position) = (self.shares.points(), first);
+        while position != END {
+            if let Some(point) = points.get(position as usize) {
+                visit(*point);
             }
-        });
-        voxel[count as usize * columns..].fill(0.0);
-        count
+            let next = self.next.get(position as usize);
+            position = next.map_or(END, |next| next.load(Ordering::Relaxed)) & END;
+        }
     }
 }

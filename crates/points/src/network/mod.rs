@@ -19,6 +19,7 @@ mod links;
 mod pillars;
 mod places;
 mod points;
+mod shares;
 mod spec;
 
 pub(crate) use dynamic::check_scatter;
