@@ -4,13 +4,16 @@
     operator.hard(points, size, range, max_points, max_voxels, deterministic=True)
     operator.dynamic(points, size, range)
 """
-import json
+import html
 import os
 import pathlib
+import re
 import tarfile
+import urllib.parse
 import urllib.request
 
 VERSION = "2.2.0"
+INDEX = "https://pypi.org/simple/mmcv/"
 # What mmcv's own binding does for all of its operators, for these two.
 BINDING = r"""
 #include <torch/extension.h>
@@ -54,10 +57,12 @@ def fetch(folder):
     archive, sources = folder / "mmcv.tar.gz", folder / f"mmcv-{VERSION}/mmcv/ops/csrc"
     if not sources.is_dir():
         if not archive.is_file():
-            with urllib.request.urlopen(f"https://pypi.org/pypi/mmcv/{VERSION}/json") as answer:
-                files = json.load(answer)["urls"]
-            url = next(file["url"] for file in files if file["packagetype"] == "sdist")
-            urllib.request.urlretrieve(url, archive)
+            # The index of files, which every copy of PyPI has; not all have its JSON.
+            with urllib.request.urlopen(INDEX) as answer:
+                link = re.search(rf'href="([^"#]*mmcv-{re.escape(VERSION)}\.tar\.gz)', answer.read().decode())
+            if link is None:
+                raise RuntimeError(f"{INDEX} has no sources of mmcv {VERSION}")
+            urllib.request.urlretrieve(urllib.parse.urljoin(INDEX, html.unescape(link[1])), archive)
         with tarfile.open(archive) as tar:
             tar.extractall(folder, filter="data")
     return sources

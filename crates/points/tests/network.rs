@@ -251,12 +251,23 @@ fn large_clouds_are_divided_among_threads() {
             let (want, places, counts) = reference(&batch, &spec);
             for threads in [1, 2, 3, 7] {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                let room = 2 * voxels.min(40_000) as usize;
+                let (mut a, mut b) = (vec![7.0; room * points as usize * 4], vec![7; room * 3]);
+                let mut c = vec![7; room];
                 let unique = pool.install(|| {
-                    HardHost::new(spec).run(&batch, &mut made).unwrap();
+                    let mut host = HardHost::new(spec);
+                    host.run(&batch, &mut made).unwrap();
+                    for _ in 0..2 {
+                        let to =
+                            HardSlices { voxels: &mut a, coordinates: &mut b, num_points: &mut c };
+                        assert_eq!(host.run_into(&batch, to).unwrap(), made.clouds);
+                    }
                     UniqueVoxels::of(&batch, spec.grid(), spec.form()).unwrap()
                 });
                 assert_eq!(bits(&made.voxels), want, "{threads} threads");
                 assert_eq!((&made.coordinates, &made.num_points), (&places, &counts));
+                assert_eq!(bits(&a[..want.len()]), want, "{threads} threads");
+                assert_eq!((&b[..places.len()], &c[..counts.len()]), (&places[..], &counts[..]));
                 let inside = unique.point_to_voxel.iter().filter(|voxel| **voxel >= 0).count();
                 let dropped = made.not_finite + made.outside;
                 assert_eq!(dropped + inside as u64, batch.points() as u64);

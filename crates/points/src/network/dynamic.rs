@@ -87,8 +87,8 @@ impl UniqueVoxels {
         let places = SimdPlaces::new(grid);
         for cloud in 0..batch.clouds() {
             let firsts = match &places {
-                Some(places) => firsts_of(places, grid, batch, cloud),
-                None => firsts_of(grid, grid, batch, cloud),
+                Some(places) => firsts_of(places, batch, cloud),
+                None => firsts_of(grid, batch, cloud),
             };
             made.add(batch, grid, form, cloud, &firsts);
         }
@@ -134,15 +134,14 @@ const NONE: u32 = u32::MAX;
 /// The first point of each point's voxel.
 fn firsts_of<K: CellNumber>(
     finder: &impl FindCells<K>,
-    grid: &VoxelGrid,
     batch: &PointBatch<'_>,
     cloud: usize,
 ) -> Vec<AtomicU32> {
     let (mut shares, mut cells) = (PointShares::default(), Vec::new());
     shares.divide(finder, batch.cloud(cloud), batch.columns(), &mut cells);
-    let (points, mut tables) = (shares.points(), group::CellTables::default());
+    let (points, mut tables) = (shares.points(), Vec::new());
     let firsts: Vec<AtomicU32> = cells.iter().map(|_| AtomicU32::new(NONE)).collect();
-    group::visit(&shares, &cells, grid.voxels(), &mut tables, |position, cell| {
+    group::visit(&shares, &cells, &mut tables, |position, cell| {
         let first = if cell.seen == 0 { position } else { cell.first };
         let point = |position: u32| points.get(position as usize).copied().unwrap_or(NONE);
         if let Some(own) = firsts.get(point(position) as usize) {

@@ -9,7 +9,6 @@
 use rayon::iter::plumbing::{Producer, ProducerCallback};
 use rayon::prelude::*;
 
-use super::places::CellPlaces;
 use super::shares::PointShares;
 use crate::simd;
 use crate::simd::place;
@@ -19,11 +18,6 @@ const AHEAD: usize = 12;
 
 /// Points up to which a cloud is left to the calling thread.
 const ALONE: usize = 1 << 15;
-/// Cells up to which a grid has a place for each: a megabyte of them.
-const DENSE: u64 = 1 << 18;
-/// What these places take.
-pub(super) const DENSE_BYTES: u64 = DENSE * size_of::<u32>() as u64;
-
 /// Whether a cloud of so many points is made by the calling thread alone.
 pub(crate) fn is_small(points: usize) -> bool {
     points <= ALONE
@@ -141,7 +135,8 @@ impl<K: CellNumber> CellTable<K> {
     }
 }
 
-impl<K: CellNumber> FindEntry<K> for CellTable<K> {
+impl<K: CellNumber> CellTable<K> {
+    /// Has the place of a cell on its way to the caches.
     fn fetch(&self, key: K) {
         simd::fetch(&self.entries, self.slot(key));
     }
@@ -161,119 +156,36 @@ impl<K: CellNumber> FindEntry<K> for CellTable<K> {
     }
 }
 
-/// Where cells are looked up.
-trait FindEntry<K> {
-    /// Has the place of a cell on its way to the caches.
-    fn fetch(&self, key: K);
-
-    /// The entry of a cell, which is new where nothing was seen of it.
-    fn entry(&mut self, key: K) -> &mut CellEntry<K>;
-}
-
-/// Cells of a small grid, by a place for each.
-#[derive(Debug)]
-pub(super) struct DenseCells<K> {
-    places: CellPlaces,
-    entries: Vec<CellEntry<K>>,
-}
-
-impl<K> Default for DenseCells<K> {
-    fn default() -> DenseCells<K> {
-        DenseCells { places: CellPlaces::default(), entries: Vec::new() }
-    }
-}
-
-impl<K: CellNumber> DenseCells<K> {
-    /// Empty, for a cloud of a grid of so many cells.
-    fn clear(&mut self, cells: usize) {
-        self.places.clear(cells);
-        self.entries.clear();
-    }
-}
-
-impl<K: CellNumber> FindEntry<K> for DenseCells<K> {
-    fn fetch(&self, key: K) {
-        self.places.fetch(key.number() as usize);
-    }
-
-    fn entry(&mut self, key: K) -> &mut CellEntry<K> {
-        let cell = key.number() as usize;
-        let mut places = self.places.of_cloud();
-        let at = places.get(cell).unwrap_or_else(|| {
-            places.set(cell, self.entries.len());
-            self.entries.push(CellEntry { key, ..CellEntry::default() });
-            self.entries.len() - 1
-        });
-        &mut self.entries[at]
-    }
-}
-
-/// What cells are looked up in, kept from one cloud to the next.
-#[derive(Debug)]
-pub(super) struct CellTables<K> {
-    dense: DenseCells<K>,
-    hashed: Vec<CellTable<K>>,
-}
-
-impl<K> Default for CellTables<K> {
-    fn default() -> CellTables<K> {
-        CellTables { dense: DenseCells::default(), hashed: Vec::new() }
-    }
-}
-
-/// Whether a cloud is small and its grid too.
-pub(super) fn is_dense(points: usize, grid: u64) -> bool {
-    is_small(points) && grid <= DENSE
-}
-
 /// Calls `visit(position, entry)` for every point that has a cell, those of one cell in order.
 /// `entry.seen` is how many of the cell came before; 0 says that the point is its first. The
-/// visitor says whether the point becomes the cell's last. `cells` are those at each position, and
-/// `grid` has so many.
+/// visitor says whether the point becomes the cell's last. `cells` are those at each position.
 pub(super) fn visit<K: CellNumber>(
     shares: &PointShares,
     cells: &[K],
-    grid: u64,
-    tables: &mut CellTables<K>,
+    tables: &mut Vec<CellTable<K>>,
     visit: impl Fn(u32, &CellEntry<K>) -> bool + Sync,
 ) {
-    if is_dense(cells.len(), grid) {
-        tables.dense.clear(grid as usize);
-        visit_share(shares, 0, cells, &mut tables.dense, visit);
-        return;
-    }
     let workers = shares.workers();
-    tables.hashed.resize_with(workers, CellTable::default);
-    each_piece(cells.len(), tables.hashed.par_iter_mut().enumerate(), |(worker, table)| {
+    tables.resize_with(workers, CellTable::default);
+    each_piece(cells.len(), tables.par_iter_mut().enumerate(), |(worker, table)| {
         table.clear(cells.len() / workers / 4);
-        visit_share(shares, worker, cells, table, &visit);
-    });
-}
-
-/// The same for the points of a worker.
-fn visit_share<K: CellNumber>(
-    shares: &PointShares,
-    worker: usize,
-    cells: &[K],
-    table: &mut impl FindEntry<K>,
-    visit: impl Fn(u32, &CellEntry<K>) -> bool,
-) {
-    for part in shares.parts(worker) {
-        let cells = cells.get(part.clone()).unwrap_or_default();
-        for (index, cell) in cells.iter().enumerate() {
-            if let Some(ahead) = cells.get(index + AHEAD) {
-                table.fetch(*ahead);
+        for part in shares.parts(worker) {
+            let cells = cells.get(part.clone()).unwrap_or_default();
+            for (index, cell) in cells.iter().enumerate() {
+                if let Some(ahead) = cells.get(index + AHEAD) {
+                    table.fetch(*ahead);
+                }
+                let position = (part.start + index) as u32;
+                let entry = table.entry(*cell);
+                let becomes_last = visit(position, entry);
+                if entry.seen == 0 {
+                    entry.first = position;
+                }
+                if becomes_last {
+                    entry.last = position;
+                }
+                entry.seen = entry.seen.saturating_add(1);
             }
-            let position = (part.start + index) as u32;
-            let entry = table.entry(*cell);
-            let becomes_last = visit(position, entry);
-            if entry.seen == 0 {
-                entry.first = position;
-            }
-            if becomes_last {
-                entry.last = position;
-            }
-            entry.seen = entry.seen.saturating_add(1);
         }
-    }
+    });
 }

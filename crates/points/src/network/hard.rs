@@ -7,7 +7,7 @@
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
-use super::direct::{DirectCloud, DirectVoxels};
+use super::direct::{self, DirectCloud, DirectVoxels};
 use super::group;
 use super::links::{HardLinks, Workspace};
 use super::shares::{self, DroppedPoints};
@@ -133,7 +133,7 @@ impl HardHost {
     fn make(&mut self, batch: &PointBatch<'_>, cloud: usize, to: HardSlices<'_>) -> Option<usize> {
         let (floats, columns) = (batch.cloud(cloud), batch.columns());
         if let Some((rule, _)) = &self.narrow
-            && group::is_dense(floats.len() / columns, self.spec.grid().voxels())
+            && direct::is_quickest(floats.len() / columns)
         {
             let cloud = DirectCloud { floats, columns, number: batch.number(cloud) };
             return self.direct.run(rule, &self.spec, cloud, to);
@@ -183,7 +183,7 @@ impl HardHost {
     pub fn working_bytes(points: u64) -> u64 {
         let table = 4 * size_of::<group::CellEntry<u64>>() as u64;
         let pieces = points.min((rayon::current_num_threads() * shares::PIECE) as u64);
-        let rest = 8 * pieces + group::DENSE_BYTES;
+        let rest = 8 * pieces + direct::DENSE_BYTES;
         points.saturating_mul(8 + 4 + 4 + 4 + table).saturating_add(rest)
     }
 

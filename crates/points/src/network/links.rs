@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rayon::prelude::*;
 
 use super::HardSpec;
-use super::group::{self, CellNumber, CellTables};
+use super::group::{self, CellNumber, CellTable};
 use super::shares::{DroppedPoints, FindCells, PIECE, PointShares};
 
 /// Which points are in one voxel: what lies between finding cells and filling voxels. Points are
@@ -28,12 +28,12 @@ const FIRST: u32 = 0x8000_0000;
 #[derive(Debug)]
 pub(super) struct Workspace<K> {
     cells: Vec<K>,
-    tables: CellTables<K>,
+    tables: Vec<CellTable<K>>,
 }
 
 impl<K> Default for Workspace<K> {
     fn default() -> Workspace<K> {
-        Workspace { cells: Vec::new(), tables: CellTables::default() }
+        Workspace { cells: Vec::new(), tables: Vec::new() }
     }
 }
 
@@ -56,7 +56,7 @@ impl HardLinks {
                 next.store(value, Ordering::Relaxed);
             }
         };
-        group::visit(&self.shares, cells, spec.grid().voxels(), tables, |position, cell| {
+        group::visit(&self.shares, cells, tables, |position, cell| {
             let chained = cell.seen < spec.max_points();
             set(position, if cell.seen == 0 { FIRST | END } else { END });
             match cell.seen {
