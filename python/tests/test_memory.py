@@ -1,4 +1,4 @@
-"""The machine's memory, chunk plans and estimates, under the names of the documents."""
+"""The machine's memory, chunk plans and estimates, under their public names."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def main():
             documents = weights + cache + 2 * (h + inner)
             row("PyTorch", r["model"], r["device"], answer["total_bytes"], [peers.get(r["model"]), documents])
     print("\n".join([
-        "| engine | model | measured, MiB | estimated | off | `accelerate estimate-memory` | the documents' formula |",
+        "| engine | model | measured, MiB | estimated | off | `accelerate estimate-memory` | weights, cache and one token's activations |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |", *rows]))
     print("\nLargest error: " + "; ".join(f"{engine} {error:.1f} %" for engine, error in worst.items())
           + ".")

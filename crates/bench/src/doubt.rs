@@ -396,6 +396,16 @@ mod tests {
     }
 
     #[test]
+    fn the_guide_says_what_to_do_about_each() {
+        let guide = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/benchmarking.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        for doubt in one_of_each() {
+            let row = format!("| `{}` | ", doubt.kind());
+            assert!(guide.contains(&row), "no row with {row}");
+        }
+    }
+
+    #[test]
     fn ten_frames_beyond_a_percentile() {
         let of = |n| LatencySummary {
             n,

@@ -67,7 +67,7 @@ fn place(folder: &tempfile::TempDir) -> Result<String> {
 fn the_record_is_the_answer_for_programs() -> Result {
     let folder = tempfile::tempdir()?;
     let dir = place(&folder)?;
-    // Snake case, as the documents write it; `a` is run twice, so the second is `a-2`.
+    // Snake case is understood, too; `a` is run twice, so the second is `a-2`.
     let flags = ["--output_dir", &dir, "--max_frames", "5", "--gpu_mem_limit_gb", "8.0"];
     let found = json(&words(&ECHO[..11], &flags), 0)?;
     assert_eq!(found["models"][0]["performance"]["frames"], 5);

@@ -18,6 +18,8 @@ use crate::table::LockedTable;
 pub const MAGIC: u64 = u64::from_le_bytes(*b"plimlog1");
 /// The most events that a process can log.
 pub const MOST: u64 = 1 << 21;
+/// The most that the guard writes of call stacks for a process, beside its log.
+pub(crate) const MOST_STACK_BYTES: u64 = 64 << 20;
 /// What the file has from the start, populated while the process attaches: a fresh page costs one
 /// to two microseconds, a quarter of what a pair of events may cost.
 const FIRST: u64 = 64 << 10;

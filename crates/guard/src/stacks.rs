@@ -11,12 +11,11 @@ use core::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 
 use crate::attach::{ProcessGuard, file_of};
+use crate::log::MOST_STACK_BYTES;
 use crate::{elf, process, sys};
 
 const DEPTH: usize = 24;
 const KNOWN: usize = 1 << 14;
-/// The most that the names of all stacks take.
-const MOST: u64 = 64 << 20;
 
 static SEEN: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
 /// The PID of the process that is writing names: the lines of two threads must not mix, and a child
@@ -89,7 +88,8 @@ fn write(guard: &ProcessGuard, number: u32, frames: &[*mut c_void]) {
     static WRITE: AtomicUsize = AtomicUsize::new(0);
     let names = function(&WRITE, b"backtrace_symbols_fd");
     let path = file_of(b"/stacks.", guard.process);
-    let Some(path) = path.get().filter(|_| names != 0 && sys::file_size_allowed(MOST)) else {
+    let Some(path) = path.get().filter(|_| names != 0 && sys::file_size_allowed(MOST_STACK_BYTES))
+    else {
         return;
     };
     let mut digits = [0; 20];

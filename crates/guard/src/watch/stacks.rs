@@ -2,14 +2,14 @@
 
 use std::io::BufRead;
 
+use crate::log::MOST_STACK_BYTES;
+
 /// Reads the call stacks with these numbers. Where a number occurs twice, as with a process that
 /// became another program by exec, the last one counts.
 pub fn parse_stacks(from: impl BufRead, wanted: &[u16]) -> Vec<(u16, Vec<String>)> {
-    /// The most that the guard writes for a process.
-    const MOST: u64 = 64 << 20;
     let mut stacks: Vec<(u16, Vec<String>)> = Vec::new();
     let mut reading = false;
-    let lines = from.take(MOST).split(b'\n').map_while(Result::ok);
+    let lines = from.take(MOST_STACK_BYTES).split(b'\n').map_while(Result::ok);
     for line in lines.map(|line| String::from_utf8_lossy(&line).into_owned()) {
         if let Some(number) = line.strip_prefix("# ").and_then(|number| number.parse().ok()) {
             reading = wanted.contains(&number);

@@ -151,7 +151,10 @@ impl InferenceMemoryEstimate {
 /// assert_eq!(fp32.activation_mb(), 296.0);
 /// ```
 #[must_use]
-#[expect(clippy::too_many_arguments, reason = "the documents' signature; ModelShape has names")]
+#[expect(
+    clippy::too_many_arguments,
+    reason = "a signature that callers know; ModelShape has names"
+)]
 pub fn estimate_inference_memory(
     hidden: u64,
     intermediate: u64,

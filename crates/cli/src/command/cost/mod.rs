@@ -92,7 +92,7 @@ pub(crate) struct Args {
     /// A device to plan for: how many clouds at a time fit into what it has now
     #[arg(long, value_name = "NAME", requires = "batch")]
     device: Option<DeviceId>,
-    /// Show tables of sizes and an example, from the rule, beside what the documents say
+    /// Show tables of sizes and an example
     #[arg(long)]
     table: bool,
 }

@@ -17,8 +17,8 @@ use super::vary::VaryFlag;
 use crate::model_flags::ModelFlags;
 use crate::outcome::OrBadInput;
 
-/// What is kept free for a context of which nothing is on record: a little more than the largest that
-/// is, PyTorch's on an H200.
+/// What is kept free for a context of which nothing is on record: a little more than the largest that is
+/// for running a model, PyTorch's on an H200.
 const CONTEXT: Bytes = Bytes::mib(700);
 
 /// How far beyond the largest that was found others are considered: one part of this many of it.
@@ -279,7 +279,7 @@ impl FormulaRequest<'_> {
         }
         let reason = format!(
             "{RESERVE_REASON}; {CONTEXT} of it because nothing is on record of what {engine} and \
-             the driver take at the start, and PyTorch's 695 MiB on an H200 are the most that is"
+             the driver take at the start, and PyTorch's 695 MiB on an H200 are the most on record for running a model"
         );
         (Bytes(self.reserve.get().saturating_add(CONTEXT.get())), reason)
     }

@@ -185,8 +185,12 @@ impl From<&UnguardedProcess> for UnguardedReport {
 impl RunReport {
     /// Whether all GPU memory is known to have stayed within the limit; only `--strict` asks.
     pub(super) fn is_within_limit(&self, strict: bool) -> bool {
-        let over = self.devices.iter().any(|device| device.within_limit == Some(false));
-        !strict || self.escaped().next().is_none() && !over && self.uncounted.is_none()
+        !strict || self.escaped().next().is_none() && !self.is_over() && self.uncounted.is_none()
+    }
+
+    /// Whether more was counted on a device than its limit.
+    pub(super) fn is_over(&self) -> bool {
+        self.devices.iter().any(|device| device.within_limit == Some(false))
     }
 
     /// Whether call stacks were kept, and some of them are of the Python interpreter: native

@@ -41,7 +41,7 @@ pub(super) fn render(report: &RunReport) -> String {
 }
 
 fn safety(report: &RunReport) -> Markup {
-    let over = report.devices.iter().any(|device| device.within_limit == Some(false));
+    let over = report.is_over();
     let escaped = report.escaped().next().is_some();
     let tone = match (over, report.cuda.used && !escaped && report.uncounted.is_none()) {
         (true, _) => "bad",

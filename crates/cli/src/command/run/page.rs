@@ -41,8 +41,7 @@ impl RunReport {
     /// What is shown even with `-q`: memory that the limit did not cover, or may not have covered,
     /// and requests that were refused.
     pub(super) fn alarms(&self, page: &mut TextPage) {
-        let over = self.devices.iter().any(|device| device.within_limit == Some(false));
-        let alarm = over || self.escaped().next().is_some();
+        let alarm = self.is_over() || self.escaped().next().is_some();
         if alarm {
             page.raw(&format!("plimsoll: {}\n", self.headline()));
         }
@@ -74,7 +73,7 @@ impl RunReport {
                 }
             };
         }
-        let over = self.devices.iter().any(|device| device.within_limit == Some(false));
+        let over = self.is_over();
         let mut line = match (self.limit.effective_limit_bytes.or(self.limit.limit_bytes), over) {
             (None, _) => "GPU memory was counted, with no limit".to_string(),
             (Some(limit), false) if self.devices.iter().all(|d| d.limit_bytes == Some(limit)) => {

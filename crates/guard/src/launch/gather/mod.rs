@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::ledger::{LedgerProcess, state};
-use crate::log::GuardOp;
+use crate::log::{GuardOp, MOST_STACK_BYTES};
 use crate::watch::{self, EventLogFile, EventLogHeader, GuardEvent, GuardEventReader, GuardWatch};
 
 /// A process: its number, and when it attached to the ledger. A process that becomes another
@@ -269,9 +269,6 @@ impl Gathered {
         SpoolPart { spool: self.spool.as_ref(), at, left }
     }
 }
-
-/// The most that the guard writes of call stacks for a process.
-const MOST_STACK_BYTES: u64 = 64 << 20;
 
 fn live(watch: &GuardWatch) -> impl Iterator<Item = &LedgerProcess> {
     let is_live = |p: &&LedgerProcess| matches!(p.state.load(Acquire), state::LIVE | state::DEAD);

@@ -1,6 +1,6 @@
 //! Going on when a chunk does not fit after all.
 //!
-//! The documents' loop starts the whole job again with half the chunk size; what was done is
+//! A plain loop starts the whole job again with half the chunk size; what was done is
 //! done twice, and one tight moment makes every later chunk small. Here only the range that
 //! failed is tried again, at half its size, and after a run of successes chunks grow back. A
 //! growth that fails at once makes the next one wait twice as long, so that a job at the edge

@@ -2,7 +2,7 @@
 //!
 //! Each stream has its home arena, so threads that work on streams of their own do not
 //! meet. Which arena a piece lies in says nothing about which stream may use it: that is
-//! the tags' business. An arena that has room lends to any stream.
+//! the tags' business. An arena that has room serves any stream.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -12,7 +12,7 @@ use super::order::StreamOrder;
 use super::peaks::Peaks;
 use super::plain_blocks::Pins;
 use super::region::Region;
-use super::tag::{UseTag, UseTags};
+use super::tag::UseTag;
 use crate::memory::{Address, Stream};
 use crate::stats::{Counters, StatFigures};
 
@@ -36,11 +36,11 @@ pub(super) struct ArenaState {
     crowd: u64,
     /// The piece that was returned last, set aside until somebody else comes.
     last: PieceId,
-    /// Plain plan, for arenas that others may use: what is pinned in all of them.
+    /// On devices that cannot map, for arenas that others may use: what is pinned in all of them.
     pins: Option<Arc<Pins>>,
-    /// Plain plan: bytes of regions that are wholly free.
+    /// On devices that cannot map: bytes of regions that are wholly free.
     whole: u64,
-    /// Plain plan: what this arena last said it has pinned.
+    /// On devices that cannot map: what this arena last said it has pinned.
     pinned: u64,
     /// The most that was ever live here, and what is updated when it rises.
     most_live: u64,
@@ -178,7 +178,7 @@ impl Arena {
     }
 
     /// The same for a stream that is not at home here: it hears no reasons.
-    pub(super) fn try_lend(
+    pub(super) fn try_serve(
         &self,
         order: &StreamOrder,
         stream: Stream,
@@ -211,12 +211,7 @@ impl Arena {
             return if lent && node.ready == asked { GiveBack::Lent } else { GiveBack::Stranger };
         }
         let size = node.size;
-        // Whoever got it first may still be at it, if another stream returns it.
-        let mut tags = UseTags::of(order.tag(stream));
-        let taker = node.tags.first().stream();
-        if taker != stream {
-            tags.add(order.tag(taker));
-        }
+        let tags = order.users_of(node.tags.first().stream(), stream);
         inner.merge_last();
         inner.heap.set_aside(piece, tags);
         inner.last = piece;

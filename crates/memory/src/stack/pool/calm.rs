@@ -53,7 +53,7 @@ impl Pool {
     /// Notes that memory has moved.
     pub(super) fn note_moved(&self, growth: &mut Growth) {
         growth.calm.missed = 0;
-        self.unrest.store(self.keeps, Ordering::Relaxed);
+        self.unrest.store(self.can_alias, Ordering::Relaxed);
     }
 
     /// An arena has got its last block back: if all have, memory goes back to where it was when

@@ -45,7 +45,7 @@ use crate::memory::{Block, Handle, Memory, Request, Stream};
 use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::units::Bytes;
 
-/// `RANGE`: an arena's address range is 8 times the budget, so that it hardly ever fills.
+/// `RANGE`: the address range of an arena, or of spans, is 8 times the budget, so that it hardly ever fills.
 const RANGE: u64 = 8;
 /// `LAST`: at most 1/16 of what may still be taken is taken before it is needed.
 const LAST: u64 = 16;
@@ -74,7 +74,7 @@ impl Pool {
         if share {
             // First what lies behind events that are known to be over: nothing is asked.
             let known = others().find_map(|arena| {
-                let found = arena.try_lend(&self.order, stream, size, asked.0)?;
+                let found = arena.try_serve(&self.order, stream, size, asked.0)?;
                 Some(self.block(arena.number, found, asked))
             });
             if let Some(block) = known {
@@ -292,8 +292,13 @@ impl Pool {
         inner.search(size, kept).ok_or_else(|| self.refusal(Bytes(size)))
     }
 
+    /// How many addresses are set aside at a time.
+    pub(super) fn range_size(&self) -> Bytes {
+        Bytes(self.budget.saturating_mul(RANGE).0.next_multiple_of(self.page))
+    }
+
     pub(super) fn add_range(&self, inner: &mut ArenaState) -> Result<()> {
-        let size = Bytes(self.budget.saturating_mul(RANGE).0.next_multiple_of(self.page));
+        let size = self.range_size();
         let base = self.mapping()?.reserve(size)?;
         inner.add_region(Region::of_pages(base, size.0, self.page), 0);
         Ok(())

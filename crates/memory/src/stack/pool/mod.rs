@@ -26,7 +26,7 @@
 //! than was live, else a third of it, prefers what is mapped, and holds up to a twentieth (where it
 //! can lend, a twenty-fifth) and 2 MiB more than was live before it moves or lends anything;
 //! [`Packing::Tight`] uses the device's smallest handles and the tightest place in one range, lends
-//! only where it would hold a fiftieth or 4 MiB more, and pays with more mapping for holding less.
+//! only where it would hold a fiftieth, and at least 4 MiB, more, and pays with more mapping for holding less.
 //!
 //! # Locks
 //!
@@ -119,7 +119,7 @@ pub struct Pool {
     /// The most pages that are taken by one handle.
     most: u64,
     /// Whether mappings are kept when memory moves.
-    keeps: bool,
+    can_alias: bool,
     /// Whether memory has moved since everything was returned, and may go back.
     unrest: AtomicBool,
     arenas: Box<[OnceLock<Arena>]>,
@@ -175,7 +175,7 @@ impl Pool {
         let budget = config.budget(info.total)?.min(upstream.capacity());
         let (name, alignment) = (format!("pool on {}", upstream.name()), info.alignment);
         let page = upstream.mapping().map_or(0, |mapping| mapping.page_size().0);
-        let keeps = upstream.mapping().is_some_and(Mapping::can_alias);
+        let can_alias = upstream.mapping().is_some_and(Mapping::can_alias);
         // Down to what can be had: memory comes by the page, or by the device's step.
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
         let budget = Bytes(budget.0 - budget.0 % step);
@@ -191,7 +191,7 @@ impl Pool {
             alignment,
             page,
             most,
-            keeps,
+            can_alias,
             unrest: AtomicBool::new(false),
             arenas: std::iter::repeat_with(OnceLock::new).take(usize::from(ARENAS)).collect(),
             arenas_end: AtomicUsize::new(0),

@@ -98,6 +98,15 @@ impl StreamOrder {
         UseTag::new(stream, lane.epochs.note())
     }
 
+    /// Who may still use a block that `stream` returns: `taker`, who got it first, may still be at it.
+    pub(super) fn users_of(&self, taker: Stream, stream: Stream) -> UseTags {
+        let mut users = UseTags::of(self.tag(stream));
+        if taker != stream {
+            users.add(self.tag(taker));
+        }
+        users
+    }
+
     /// A tag for every stream that the pool has seen.
     pub(super) fn every_tag(&self) -> UseTags {
         let lanes =

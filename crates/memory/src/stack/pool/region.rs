@@ -303,9 +303,7 @@ impl ArenaState {
         }
         best
     }
-}
 
-impl ArenaState {
     /// Where new memory goes that is to lie free: behind all that is mapped. `kept` is the page behind
     /// the last mapping that was kept in a region.
     pub(super) fn fresh_place(&self, size: u64, kept: impl Fn(u32) -> u64) -> Option<FreePlace> {

@@ -85,7 +85,7 @@ impl Pool {
             let before = hand.pages();
             let wanted = (before + plan.missing(), largest);
             self.collect(growth, hand, wanted, Unfinished::Await)?;
-            if !self.keeps || hand.pages() == before {
+            if !self.can_alias || hand.pages() == before {
                 break;
             }
             plan.lay(hand);
@@ -130,7 +130,7 @@ impl Pool {
     ) -> Result<()> {
         let mapping = self.mapping()?;
         // What is to go back to the device need not be found again, nor graphs' memory that is gone.
-        let keep = self.keeps && pages < u64::MAX && arena < u32::from(ARENAS);
+        let keep = self.can_alias && pages < u64::MAX && arena < u32::from(ARENAS);
         let node = inner.heap.node(piece).clone();
         inner.heap.unsettle(piece);
         let mut result = Ok(());

@@ -74,7 +74,7 @@ impl Pool {
 
     /// How much quick packing may hold beyond what was ever live before it uses what lies free.
     fn slack(&self, growth: &Growth) -> u64 {
-        growth.most_live / if self.lends() { LENT_SLACK } else { SLACK } + EXTRA
+        growth.most_live / if self.can_alias { LENT_SLACK } else { SLACK } + EXTRA
     }
 
     /// Whether this many pages may be taken from the device though memory lies free: what is
@@ -102,7 +102,7 @@ impl Pool {
     pub(super) fn handle_pages(&self, growth: &Growth, missing: u64) -> (u64, u64) {
         let pages = self.counts.held.load(Ordering::Relaxed) / self.page + missing;
         let share = pages / HELD_SHARE;
-        let most = if !self.lends() {
+        let most = if !self.can_alias {
             let part = (missing / REQUEST_SHARE).max(pages / SMALL_SHARE);
             part.clamp(1, SMALL_PAGES)
         } else if self.excess(growth, missing) <= self.slack(growth) / 100 * (100 - UNUSED) {

@@ -14,6 +14,7 @@ use plimsoll_machine::units::Bytes;
 /// Handles that are mapped one behind the other, beside where they are at home.
 #[derive(Debug)]
 pub(super) struct Span {
+    /// Where it begins.
     pub(super) address: u64,
     /// Each with its mapping, as long as it is there.
     pub(super) parts: Vec<(Extent, bool)>,
@@ -21,16 +22,21 @@ pub(super) struct Span {
     pub(super) users: UseTags,
     /// The pieces that are lent to the block that lies in it now, by their arenas.
     pub(super) lent: Vec<(u32, PieceId)>,
+    /// When it was used last, by [`Spans::clock`].
     pub(super) used: u64,
 }
 
 /// All spans, and the addresses for others.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
+    /// By their numbers.
     pub(super) spans: BTreeMap<u64, Span>,
     /// The span of each block in lent memory, by its arena and piece.
     pub(super) loans: BTreeMap<(u32, PieceId), u64>,
-    pub(super) next: u64,
+    /// The number of the next span.
+    next: u64,
+    /// Goes on by one with each block in lent memory.
+    pub(super) clock: u64,
     /// The spans that each handle is part of, and how many mappings all have.
     of_handle: BTreeMap<Handle, Vec<u64>>,
     mapped: u64,

@@ -34,8 +34,6 @@ use plimsoll_machine::units::Bytes;
 const SPANS: u64 = 8;
 /// `MOST_PARTS`: a span without new memory has at most 64 parts; others are moved rather than lent.
 const MOST_PARTS: usize = 64;
-/// `RANGE`: addresses for spans are set aside 8 budgets at a time.
-const RANGE: u64 = 8;
 
 /// A block in lent memory that was returned, and who may still use it.
 #[derive(Debug)]
@@ -56,11 +54,6 @@ struct LeastPlace {
 }
 
 impl Pool {
-    /// Whether memory is lent.
-    pub(super) fn lends(&self) -> bool {
-        self.keeps
-    }
-
     /// Serves a request from free parts of handles, at a span that is mapped already or at a new one.
     /// Nothing where new memory may be taken instead, or where the parts are not enough.
     pub(super) fn take_lent(
@@ -70,7 +63,7 @@ impl Pool {
         request: Request,
         (size, share): (u64, bool),
     ) -> Result<Option<TakenPiece>> {
-        if !self.lends() {
+        if !self.can_alias {
             return Ok(None);
         }
         if share {
@@ -198,8 +191,8 @@ impl Pool {
         request: Request,
         (number, start, lent): (u64, u64, Vec<(u32, PieceId)>),
     ) -> Option<TakenPiece> {
-        growth.spans.next += 1;
-        let used = growth.spans.next;
+        growth.spans.clock += 1;
+        let used = growth.spans.clock;
         let span = growth.spans.spans.get_mut(&number)?;
         (span.lent, span.used) = (lent, used);
         let address = Address { buffer: span.address, offset: start };
@@ -280,10 +273,10 @@ impl Pool {
         let address = match growth.spans.take_addresses(size) {
             Some(address) => address,
             None => {
-                let range = self.budget.saturating_mul(RANGE).0.next_multiple_of(self.page);
-                let base = mapping.reserve(Bytes(range))?;
-                growth.spans.ranges.push((base, range));
-                growth.spans.return_addresses(base, range);
+                let range = self.range_size();
+                let base = mapping.reserve(range)?;
+                growth.spans.ranges.push((base, range.get()));
+                growth.spans.return_addresses(base, range.get());
                 let address = growth.spans.take_addresses(size);
                 address.ok_or_else(|| self.refusal(Bytes(size)))?
             }
@@ -448,12 +441,7 @@ impl ArenaState {
         if node.state != PieceState::Loan || node.generation != generation || node.ready != asked {
             return None;
         }
-        let mut users = UseTags::of(order.tag(stream));
-        // Whoever got it first may still be at it, if another stream returns it.
-        let taker = node.tags.first().stream();
-        if taker != stream {
-            users.add(order.tag(taker));
-        }
+        let users = order.users_of(node.tags.first().stream(), stream);
         self.heap.remove_loan(piece);
         self.figures.live -= asked;
         self.figures.blocks -= 1;
