@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -255,3 +256,32 @@ def test_tensors_of_pytorch_stay_where_they_are() -> None:
         pytest.skip(said.stderr.strip())
     assert said.returncode == 0, said.stderr
     assert "same on cpu" in said.stdout
+
+
+def test_threads_share_one_module() -> None:
+    # In a process of its own, as threads that wait for each other for ever would stay.
+    program = """
+import threading
+import numpy as np
+import plimsoll
+points = np.random.default_rng(3).uniform(0, 9, (60_000, 4)).astype(np.float32)
+both = [plimsoll.Voxelization([size] * 3, [0, 0, 0, 9, 9, 9], 5, 50_000) for size in (0.3, 0.008)]
+want = [module(points) for module in both]
+def work():
+    for turn in range(30):
+        for module, one in zip(both, want):
+            assert all(np.array_equal(a, b) for a, b in zip(module(points), one))
+            done.append(turn)
+done = []
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(done))
+"""
+    environment = {**os.environ, "RAYON_NUM_THREADS": "3"}
+    made = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, env=environment
+    )
+    assert (made.returncode, made.stdout.strip()) == (0, str(4 * 30 * 2)), made.stderr

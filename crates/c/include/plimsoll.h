@@ -9,7 +9,7 @@
 typedef enum PlimsollStatus {
   // It is done, or queued.
   PlimsollStatus_Ok = 0,
-  // An argument is wrong; nothing was done.
+  // An argument is wrong, or there is too little room, some of which may be written.
   PlimsollStatus_BadArgument = 2,
   // A driver or the system refused.
   PlimsollStatus_Failed = 3,

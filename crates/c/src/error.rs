@@ -12,7 +12,7 @@ use plimsoll_memory::{Error, Result};
 pub enum PlimsollStatus {
     /// It is done, or queued.
     Ok = 0,
-    /// An argument is wrong; nothing was done.
+    /// An argument is wrong, or there is too little room, some of which may be written.
     BadArgument = 2,
     /// A driver or the system refused.
     Failed = 3,

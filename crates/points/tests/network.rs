@@ -348,6 +348,15 @@ fn what_cannot_be_is_named() {
     assert!(PointBatch::one(&[0.0; 7], 3).is_err());
     assert!(PointBatch::one(&[0.0; 4], 2).is_err());
     assert!(PointBatch::ragged(&[0.0; 12], 3, &[1, 2]).is_err());
+    for columns in [1 << 55, usize::MAX] {
+        assert!(PointBatch::one(&[], columns).is_err());
+    }
+    // Rows so large that not one could be made, and none is asked for.
+    let huge = HardSpec::new([1e-4; 3], [0.0, 0.0, 0.0, 1.0, 1.0, 1.0], 1 << 30, 9).unwrap();
+    let batch = PointBatch::one(&[], 1 << 24).unwrap();
+    assert_eq!(hard_voxelize(&batch, &huge).unwrap().clouds, [0]);
+    let to = HardSlices { voxels: &mut [], coordinates: &mut [], num_points: &mut [] };
+    assert_eq!(HardHost::new(huge).run_into(&batch, to).unwrap(), [0]);
     assert!("yxz".parse::<CoordinateOrder>().is_err());
     assert!(scatter_points(&[0.0; 4], 2, &[0, 3], 2, ScatterRule::Sum).is_err());
     assert!(voxels_to_points(&[0.0; 4], 2, &[2]).is_err());

@@ -50,7 +50,7 @@ impl DirectVoxels {
         to: HardSlices<'_>,
     ) -> Option<usize> {
         let points = cloud.floats.len() / cloud.columns;
-        let (cells, voxels) = (spec.grid().voxels(), points.min(spec.max_voxels() as usize));
+        let (cells, voxels) = (spec.grid().voxels(), spec.most_voxels(points as u64) as usize);
         if cells <= DENSE && voxels <= CellPlaces::VOXELS {
             self.dense.clear(cells as usize);
             run_in(&mut self.dense, rule, spec, cloud, to)

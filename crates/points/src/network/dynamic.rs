@@ -142,12 +142,12 @@ fn firsts_of<K: CellNumber>(
     let (points, mut tables) = (shares.points(), Vec::new());
     let firsts: Vec<AtomicU32> = cells.iter().map(|_| AtomicU32::new(NONE)).collect();
     group::visit(&shares, &cells, &mut tables, |position, cell| {
-        let first = if cell.seen == 0 { position } else { cell.first };
+        let first = if cell.seen == 0 { position } else { cell.last };
         let point = |position: u32| points.get(position as usize).copied().unwrap_or(NONE);
         if let Some(own) = firsts.get(point(position) as usize) {
             own.store(point(first), Ordering::Relaxed);
         }
-        false
+        cell.seen == 0
     });
     firsts
 }

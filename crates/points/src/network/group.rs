@@ -80,11 +80,11 @@ impl CellNumber for u64 {
     }
 }
 
-/// A cell with points: the first, the last so far, and how many.
+/// A cell with points: one of them, and how many.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CellEntry<K> {
     key: K,
-    pub(super) first: u32,
+    /// The last that became this.
     pub(super) last: u32,
     /// 0 where nobody is here.
     pub(super) seen: u32,
@@ -98,19 +98,32 @@ pub(super) struct CellTable<K> {
     shift: u32,
 }
 
+/// Numbers that lie evenly spaced, as the cells of a column do, are folded first: multiples of some
+/// would lie close together in a table.
 pub(super) fn mixed(number: u64) -> u64 {
-    number.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    (number ^ number >> 15).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// Entries of a table for so many cells: at most three quarters of them are used.
+fn slots(cells: usize) -> usize {
+    (cells.saturating_mul(4) / 3 + 1).next_power_of_two().max(64)
 }
 
 impl<K: CellNumber> CellTable<K> {
-    /// Empty, with room for some cells before it must grow.
-    fn clear(&mut self, cells: usize) {
-        let slots = (2 * cells).next_power_of_two().max(64);
-        // A table that is far too large would take longer to clear than to use.
-        if self.entries.len() < slots || self.entries.len() > 8 * slots {
-            self.entries = vec![CellEntry::default(); slots];
-        } else {
+    /// Entries for each point that it takes at most: while it grows, the old are there too, half as
+    /// many.
+    pub(super) const MOST_ENTRIES: u64 = 4;
+
+    /// Empty, for the cells of so many points. A small table need not grow.
+    fn clear(&mut self, points: usize) {
+        let most = slots(points);
+        let least = if is_small(points) { most } else { slots(points / 4) };
+        if (least..=most).contains(&self.entries.len()) {
             self.entries.fill(CellEntry::default());
+        } else {
+            // Not two of them at once.
+            self.entries = Vec::new();
+            self.entries = vec![CellEntry::default(); least];
         }
         self.used = 0;
         self.shift = 64 - self.entries.len().trailing_zeros();
@@ -122,7 +135,7 @@ impl<K: CellNumber> CellTable<K> {
 
     fn grow(&mut self) {
         let old = std::mem::take(&mut self.entries);
-        self.entries = vec![CellEntry::default(); 2 * old.len().max(32)];
+        self.entries = vec![CellEntry::default(); 2 * old.len()];
         self.shift = 64 - self.entries.len().trailing_zeros();
         let mask = self.entries.len() - 1;
         for entry in old.into_iter().filter(|entry| entry.seen != 0) {
@@ -143,7 +156,7 @@ impl<K: CellNumber> CellTable<K> {
 
     /// The entry of a cell, which is new where nothing was seen of it.
     fn entry(&mut self, key: K) -> &mut CellEntry<K> {
-        if 2 * self.used >= self.entries.len() {
+        if 4 * (self.used + 1) > 3 * self.entries.len() {
             self.grow();
         }
         let (mut at, mask) = (self.slot(key), self.entries.len() - 1);
@@ -165,10 +178,12 @@ pub(super) fn visit<K: CellNumber>(
     tables: &mut Vec<CellTable<K>>,
     visit: impl Fn(u32, &CellEntry<K>) -> bool + Sync,
 ) {
-    let workers = shares.workers();
-    tables.resize_with(workers, CellTable::default);
+    tables.resize_with(shares.workers(), CellTable::default);
+    // All before any grows, so that no table of another cloud's size is left.
+    for (worker, table) in tables.iter_mut().enumerate() {
+        table.clear(shares.parts(worker).map(|part| part.len()).sum());
+    }
     each_piece(cells.len(), tables.par_iter_mut().enumerate(), |(worker, table)| {
-        table.clear(cells.len() / workers / 4);
         for part in shares.parts(worker) {
             let cells = cells.get(part.clone()).unwrap_or_default();
             for (index, cell) in cells.iter().enumerate() {
@@ -177,11 +192,7 @@ pub(super) fn visit<K: CellNumber>(
                 }
                 let position = (part.start + index) as u32;
                 let entry = table.entry(*cell);
-                let becomes_last = visit(position, entry);
-                if entry.seen == 0 {
-                    entry.first = position;
-                }
-                if becomes_last {
+                if visit(position, entry) {
                     entry.last = position;
                 }
                 entry.seen = entry.seen.saturating_add(1);

@@ -1,8 +1,9 @@
 //! Hard voxelization on the host.
 //!
-//! Points of a cell are chained in their order, first come the cells' first points. These are
-//! numbered, and each voxel is filled from its chain. Every step uses all processors, but for small
-//! clouds.
+//! Into the caller's memory, small clouds are written in one pass (`direct`), and so are all where
+//! threads are few. Otherwise points of a cell are chained in their order, first come the cells' first
+//! points. These are numbered, and each voxel is filled from its chain. Every step uses all
+//! processors, but for small clouds.
 
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
@@ -10,7 +11,8 @@ use rayon::prelude::*;
 use super::direct::{self, DirectCloud, DirectVoxels};
 use super::group;
 use super::links::{HardLinks, Workspace};
-use super::shares::{self, DroppedPoints};
+use super::places::HashedPlaces;
+use super::shares::DroppedPoints;
 use super::{HardSpec, PointBatch};
 use crate::grid::VoxelGrid;
 use crate::simd;
@@ -106,8 +108,8 @@ impl HardHost {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] where there is not enough of it: min(points, maximum) voxels of each
-    /// cloud always are.
+    /// [`Error::Config`] where there is not enough of it, some of which may be written by then:
+    /// min(points, maximum) voxels of each cloud always are enough.
     pub fn run_into(
         &mut self,
         batch: &PointBatch<'_>,
@@ -181,10 +183,12 @@ impl HardHost {
     /// order, chains, voxels, and tables that are at most half full, or those of small grids.
     #[must_use]
     pub fn working_bytes(points: u64) -> u64 {
-        let table = 4 * size_of::<group::CellEntry<u64>>() as u64;
-        let pieces = points.min((rayon::current_num_threads() * shares::PIECE) as u64);
-        let rest = 8 * pieces + direct::DENSE_BYTES;
-        points.saturating_mul(8 + 4 + 4 + 4 + table).saturating_add(rest)
+        let entries = group::CellTable::<u64>::MOST_ENTRIES;
+        let wide = entries * size_of::<group::CellEntry<u64>>() as u64;
+        let narrow = entries * size_of::<group::CellEntry<u32>>() as u64;
+        let tables = wide.max(narrow + HashedPlaces::MOST_BYTES);
+        // Cells twice, as a piece is put in the order of workers.
+        points.saturating_mul(2 * 8 + 3 * 4 + tables).saturating_add(direct::DENSE_BYTES)
     }
 
     /// Chains the points of one cloud and numbers its voxels.
@@ -248,7 +252,7 @@ impl HardHost {
     ) {
         let (columns, width) = (batch.columns(), self.spec.form().columns());
         let each = self.spec.max_points() as usize * columns;
-        let voxels = to.voxels.par_chunks_mut(VOXELS * each);
+        let voxels = to.voxels.par_chunks_mut(VOXELS.saturating_mul(each));
         let coordinates = to.coordinates.par_chunks_mut(VOXELS * width);
         let counts = to.num_points.par_chunks_mut(VOXELS);
         let firsts = self.links.firsts(first).par_chunks(VOXELS);

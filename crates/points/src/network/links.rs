@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::HardSpec;
 use super::group::{self, CellNumber, CellTable};
-use super::shares::{DroppedPoints, FindCells, PIECE, PointShares};
+use super::shares::{self, DroppedPoints, FindCells, PIECE, PointShares};
 
 /// Which points are in one voxel: what lies between finding cells and filling voxels. Points are
 /// told by their positions.
@@ -49,7 +49,7 @@ impl HardLinks {
     ) -> DroppedPoints {
         let Workspace { cells, tables } = workspace;
         let dropped = self.shares.divide(finder, floats, columns, cells);
-        self.next.resize_with(cells.len(), || AtomicU32::new(END));
+        shares::resize(&mut self.next, cells.len(), || AtomicU32::new(END));
         let next = self.next.as_slice();
         let set = |position: u32, value: u32| {
             if let Some(next) = next.get(position as usize) {
@@ -103,7 +103,7 @@ impl HardLinks {
         } else {
             pieces.into_par_iter().map(count).collect()
         };
-        firsts.resize(counts.iter().sum(), 0);
+        shares::resize(firsts, counts.iter().sum(), || 0);
         let mut rest = firsts.as_mut_slice();
         let mut parts = Vec::with_capacity(counts.len());
         for count in counts {

@@ -17,16 +17,6 @@ pub(super) trait VoxelPlaces {
     fn set(&mut self, cell: u32, voxel: usize);
 }
 
-/// Makes so many places good for the next cloud, whose number is at most `most`.
-fn next_cloud<T: Copy + Default>(places: &mut Vec<T>, room: usize, cloud: &mut u32, most: u32) {
-    *cloud += 1;
-    if places.len() != room || *cloud > most {
-        places.clear();
-        places.resize(room, T::default());
-        *cloud = 1;
-    }
-}
-
 /// A place for each cell of a small grid: the voxel, and below it the number of the cloud.
 #[derive(Debug, Default)]
 pub(super) struct CellPlaces {
@@ -42,7 +32,11 @@ impl CellPlaces {
 
     /// Nothing known, for a cloud of a grid of so many cells.
     pub(super) fn clear(&mut self, cells: usize) {
-        next_cloud(&mut self.places, cells, &mut self.cloud, Self::CLOUD);
+        self.cloud += 1;
+        if self.places.len() != cells || self.cloud > Self::CLOUD {
+            self.places = vec![0; cells];
+            self.cloud = 1;
+        }
     }
 }
 
@@ -72,6 +66,8 @@ impl VoxelPlaces for CellPlaces {
 pub(super) struct HashedPlaces {
     places: Vec<u64>,
     cloud: u32,
+    /// The places of this cloud begin at 0 and end here; a larger cloud may have left others behind.
+    last: usize,
     shift: u32,
 }
 
@@ -81,11 +77,20 @@ impl HashedPlaces {
     const CELL_SHIFT: u32 = u64::BITS - 30;
     /// Voxels that can be told apart.
     pub(super) const VOXELS: usize = 1 << (Self::CELL_SHIFT - Self::CLOUD_BITS);
+    /// What it takes for each voxel at most.
+    pub(super) const MOST_BYTES: u64 = 4 * size_of::<u64>() as u64;
 
     /// Nothing known, for a cloud of at most so many voxels.
     pub(super) fn clear(&mut self, voxels: usize) {
-        let room = (2 * voxels).next_power_of_two().max(64).max(self.places.len());
-        next_cloud(&mut self.places, room, &mut self.cloud, Self::CLOUD);
+        let room = (2 * voxels).next_power_of_two().max(64);
+        self.cloud += 1;
+        if self.places.len() < room || self.cloud > Self::CLOUD {
+            // Not two of them at once.
+            self.places = Vec::new();
+            self.places = vec![0; room];
+            self.cloud = 1;
+        }
+        self.last = room - 1;
         self.shift = u64::BITS - room.trailing_zeros();
     }
 
@@ -107,7 +112,7 @@ impl HashedPlaces {
                 let voxel = (place >> Self::CLOUD_BITS) as usize & (Self::VOXELS - 1);
                 return (at, Some(voxel));
             }
-            at = (at + 1) & (self.places.len() - 1);
+            at = (at + 1) & self.last;
         }
     }
 }

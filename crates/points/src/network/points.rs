@@ -40,11 +40,12 @@ impl<'a> PointBatch<'a> {
         }
         let points = starts.last().copied().unwrap_or(0);
         let whole = points.checked_mul(columns) == Some(floats.len());
-        if columns < 3 || !whole || lengths.iter().any(|length| *length > MOST_POINTS) {
+        let known = (3..=u32::MAX as usize).contains(&columns);
+        if !known || !whole || lengths.iter().any(|length| *length > MOST_POINTS) {
             return Err(Error::Config {
                 field: "points",
                 value: format!("{} floats as {points} points of {columns}", floats.len()),
-                range: "whole points of three floats or more, fewer than 2^31 in a cloud",
+                range: "whole points of 3 to 2^32 - 1 floats, fewer than 2^31 in a cloud",
             });
         }
         Ok(PointBatch { floats, columns, starts, first: 0 })

@@ -78,9 +78,9 @@ impl PointShares {
         let points = floats.len() / columns;
         let threads = if group::is_small(points) { 1 } else { rayon::current_num_threads() };
         self.workers = threads.clamp(1, MOST_WORKERS);
-        self.points.resize(points, 0);
-        self.ends.resize(points.div_ceil(PIECE) * self.workers, 0);
-        cells.resize(points, K::NOWHERE);
+        resize(&mut self.points, points, || 0);
+        resize(&mut self.ends, points.div_ceil(PIECE) * self.workers, || 0);
+        resize(cells, points, || K::NOWHERE);
         let (not_finite, outside) = (AtomicU64::new(0), AtomicU64::new(0));
         let own = self.points.par_chunks_mut(PIECE).zip(cells.par_chunks_mut(PIECE));
         let pieces = floats.par_chunks(PIECE * columns).zip(own);
@@ -125,6 +125,16 @@ impl PointShares {
     }
 }
 
+/// Makes a list as long as that, without what a list that grows by itself takes for later.
+pub(super) fn resize<T>(list: &mut Vec<T>, length: usize, value: impl FnMut() -> T) {
+    if list.capacity() < length {
+        // Not two of them at once.
+        *list = Vec::new();
+        list.reserve_exact(length);
+    }
+    list.resize_with(length, value);
+}
+
 /// Puts the points of a piece, numbered from `first` on, in the order of workers, whose parts end at
 /// `ends`; gives how many have a cell.
 fn divide_piece<K: CellNumber>(
@@ -137,8 +147,9 @@ fn divide_piece<K: CellNumber>(
     let workers = ends.len();
     // Points without a cell belong to nobody, who comes last.
     let worker_of = |cell: K| {
-        let low = group::mixed(cell.number()) & 0xFFFF;
-        if cell.is_somewhere() { (low as usize * workers) >> 16 } else { workers }
+        // Tables go by the highest bits.
+        let bits = (group::mixed(cell.number()) >> 16) as u16;
+        if cell.is_somewhere() { (usize::from(bits) * workers) >> 16 } else { workers }
     };
     let mut next = [0u32; MOST_WORKERS + 1];
     for cell in found {

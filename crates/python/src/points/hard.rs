@@ -21,12 +21,32 @@ use crate::errors::OrRaise;
 type HardArrays<'py> =
     (Bound<'py, PyArray3<f32>>, Bound<'py, PyArray2<i32>>, Bound<'py, PyArray1<i32>>);
 
-/// Hard voxelization of one cloud at a time; it keeps what it works in on the host.
+/// Hard voxelization of one cloud at a time.
 #[pyclass(name = "HardVoxelizer", module = "plimsoll._plimsoll", frozen)]
 #[derive(Debug)]
 pub(crate) struct PyHardVoxelizer {
     spec: HardSpec,
-    host: Mutex<HardHost>,
+    /// What calls on the host work in. One takes it, and others make their own meanwhile: a thread that
+    /// waited here for another's call could be the one that this call's own work waits for.
+    kept: Mutex<Option<HardHost>>,
+}
+
+impl PyHardVoxelizer {
+    /// Does a batch's work on the host with what was kept.
+    fn on_host<T: Send>(
+        &self,
+        py: Python<'_>,
+        batch: &PointBatch<'_>,
+        work: impl FnOnce(&mut HardHost) -> plimsoll::Result<T> + Send,
+    ) -> PyResult<T> {
+        let kept = self.kept.try_lock().ok().and_then(|mut kept| kept.take());
+        let mut host = kept.unwrap_or_else(|| HardHost::new(self.spec));
+        let made = run(py, batch, || work(&mut host));
+        if let Ok(mut kept) = self.kept.try_lock() {
+            *kept = Some(host);
+        }
+        made
+    }
 }
 
 #[pymethods]
@@ -43,7 +63,7 @@ impl PyHardVoxelizer {
         let form = CoordinateForm { order: order.parse().or_raise()?, batch_index: false };
         let spec = HardSpec::new(voxel_size, point_cloud_range, max_points, max_voxels);
         let spec = spec.or_raise()?.with_form(form);
-        Ok(PyHardVoxelizer { spec, host: Mutex::new(HardHost::new(spec)) })
+        Ok(PyHardVoxelizer { spec, kept: Mutex::new(None) })
     }
 
     /// Voxels along x, y and z.
@@ -60,9 +80,9 @@ impl PyHardVoxelizer {
     ) -> PyResult<HardArrays<'py>> {
         let (floats, columns) = floats(&points)?;
         let batch = PointBatch::one(floats, columns).or_raise()?;
-        let made = run(py, &batch, || {
+        let made = self.on_host(py, &batch, |host| {
             let mut made = HardVoxels::default();
-            self.host.lock().unwrap_or_else(PoisonError::into_inner).run(&batch, &mut made)?;
+            host.run(&batch, &mut made)?;
             Ok(made)
         })?;
         let voxels = made.num_points.len();
@@ -93,9 +113,7 @@ impl PyHardVoxelizer {
             coordinates: coordinates.as_slice_mut().map_err(not_contiguous)?,
             num_points: num_points.as_slice_mut().map_err(not_contiguous)?,
         };
-        let made = run(py, &batch, || {
-            self.host.lock().unwrap_or_else(PoisonError::into_inner).run_into(&batch, to)
-        })?;
+        let made = self.on_host(py, &batch, |host| host.run_into(&batch, to))?;
         Ok(made.into_iter().sum())
     }
 
