@@ -12,6 +12,21 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "it must be a time, such as 90s, 10m or 1h".to_string())
 }
 
+/// The time between two looks at the machine.
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        long if long < Duration::from_millis(50) => Err("it must be at least 50ms".to_string()),
+        long if long > Duration::from_secs(3600) => Err("it must be at most 1h".to_string()),
+        interval => Ok(interval),
+    }
+}
+
+/// How long something may take.
+pub(crate) fn timeout(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    if time.is_zero() { Err("it must be above 0".to_string()) } else { Ok(time) }
+}
+
 /// A number of units of so many seconds each; `None` where it is no such number, or too large.
 pub(crate) fn in_units(text: &str, unit: f64) -> Option<Duration> {
     let value: f64 = text.trim().parse().ok()?;

@@ -22,6 +22,7 @@ mod shell;
 mod stop;
 mod train_flags;
 mod tui;
+mod whole_file;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

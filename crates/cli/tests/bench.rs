@@ -221,6 +221,42 @@ fn a_full_disk_is_a_doubt_and_not_the_end() -> Result {
     Ok(())
 }
 
+/// The demo's detections are judged, whether they can be written or not; where not, an older file stays.
+#[test]
+#[cfg(target_os = "linux")]
+fn predictions_that_cannot_be_written_are_a_doubt() -> Result {
+    let folder = tempfile::tempdir()?;
+    let dir = place(&folder)?;
+    let old = folder.path().join("old.json");
+    fs::write(&old, "old")?;
+    let limited = "ulimit -f 0; trap '' XFSZ; exec \"$0\" \"$@\"";
+    for (path, shell) in
+        [("/dev/full", "exec \"$0\" \"$@\""), (&old.display().to_string(), limited)]
+    {
+        let flags =
+            ["--engine=rten", "--mode=rgb", "--max-frames=3", "--warmup=0", "--predictions"];
+        // A limit on files keeps the report from being written, too; its message is what counts then.
+        let mut ran = std::process::Command::new("sh");
+        ran.args(["-c", shell, env!("CARGO_BIN_EXE_plimsoll"), "bench", "--strict"]).args(flags);
+        let ran = ran.args([path, "--output-dir", &dir, "--run-name=p"]).output()?;
+        let said = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(3), "{said}");
+        assert!(said.contains(&format!("--predictions {path} cannot be written")), "{said}");
+        if path == "/dev/full" {
+            let report = report(&folder.path().join("p"))?;
+            let doubts = report["doubts"].as_array().ok_or("no doubts")?;
+            assert!(doubts.iter().any(|doubt| doubt["kind"] == "output_incomplete"), "{doubts:?}");
+            assert!(
+                report["models"][0]["accuracy"]["precision"].is_number(),
+                "{}",
+                report["models"][0]
+            );
+        }
+    }
+    assert_eq!(fs::read_to_string(&old)?, "old");
+    Ok(())
+}
+
 /// Against what Ultralytics found with the same weights in the same frames. Needs the
 /// reference files and ONNX Runtime.
 #[test]

@@ -22,19 +22,25 @@ use crate::error::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Bytes(pub u64);
 
-const UNITS: [(&str, u64); 14] = [
+const UNITS: [(&str, u64); 20] = [
     ("kib", 1 << 10),
     ("mib", 1 << 20),
     ("gib", 1 << 30),
     ("tib", 1 << 40),
+    ("pib", 1 << 50),
+    ("eib", 1 << 60),
     ("kb", 1_000),
     ("mb", 1_000_000),
     ("gb", 1_000_000_000),
     ("tb", 1_000_000_000_000),
+    ("pb", 1_000_000_000_000_000),
+    ("eb", 1_000_000_000_000_000_000),
     ("ki", 1 << 10),
     ("mi", 1 << 20),
     ("gi", 1 << 30),
     ("ti", 1 << 40),
+    ("pi", 1 << 50),
+    ("ei", 1 << 60),
     ("b", 1),
     ("", 1),
 ];
@@ -154,7 +160,7 @@ impl FromStr for Bytes {
         let bad = || Error::Config {
             field: "size",
             value: format!("{text:?}"),
-            range: "a number with an optional unit, such as 8GiB, 512MiB, 8GB or 4096",
+            range: "a number below 2^64 bytes with an optional unit, such as 8GiB, 512MiB, 8GB or 4096",
         };
         let lower = text.trim().to_ascii_lowercase().replace('_', "");
         let end = lower.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(lower.len());

@@ -187,6 +187,9 @@ impl<'a> Ingest<'a> {
             let text = format!("{}: accuracy is not known: {why}", self.slots[slot].title());
             self.output.warn_once(vec![text]);
         }
+        if let Some(why) = judged.as_ref().ok().and_then(|judged| judged.unwritten.clone()) {
+            self.output.lost(why);
+        }
         self.slots[slot].judged = Some(judged);
         let known: Vec<&SlotJudged> = self.slots.iter().filter_map(SlotState::judged).collect();
         if let ([first, second], true) = (known.as_slice(), self.run.layout.paired()) {

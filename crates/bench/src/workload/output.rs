@@ -177,11 +177,15 @@ impl<'a> RunOutput<'a> {
     /// Tells the user what could not be written, and keeps it as a doubt.
     fn check(&mut self, done: Result<(), FilesError>) {
         if let Err(error) = done {
-            let why = error.to_string();
-            self.progress.warning(&why);
-            self.log(Level::Error, &why);
-            self.failures.push(DoubtRecord::new(None, Doubt::OutputIncomplete { why }));
+            self.lost(error.to_string());
         }
+    }
+
+    /// The same for what another part of the run could not write.
+    pub(super) fn lost(&mut self, why: String) {
+        self.progress.warning(&why);
+        self.log(Level::Error, &why);
+        self.failures.push(DoubtRecord::new(None, Doubt::OutputIncomplete { why }));
     }
 }
 

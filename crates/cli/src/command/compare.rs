@@ -15,6 +15,7 @@ use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::output_conflicts;
 use crate::page::{TextCell, TextPage, TextTone};
+use crate::whole_file;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -133,7 +134,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if let Some(path) = &args.html {
         check_apart(path, [&a, &b])?;
         let page = comparison.html(&a, &b);
-        std::fs::write(path, page).or_bad_input(|| format!("cannot write {}", path.display()))?;
+        whole_file::write(path, page.as_bytes())?;
     }
     let (regression, broken) = (comparison.regression(), comparison.broken());
     out.answer(&Verdicts { regression, broken, comparison })?;

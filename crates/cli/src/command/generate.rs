@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Command, ValueEnum};
-use clap_complete::Shell;
+use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
 use plimsoll_infer::engine::tensorrt::find;
 use serde::Serialize;
@@ -143,6 +143,12 @@ fn man_page(command: &Command, folder: &Path, written: &mut Vec<PathBuf>) -> io:
 fn scripts(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Shell::value_variants()
         .iter()
-        .map(|shell| clap_complete::generate_to(*shell, &mut args::shown(), "plimsoll", folder))
+        .map(|shell| {
+            // Into memory first: the generator panics where a file cannot be written.
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut args::shown(), "plimsoll", &mut script);
+            let path = folder.join(shell.file_name("plimsoll"));
+            fs::write(&path, script).map(|()| path)
+        })
         .collect()
 }

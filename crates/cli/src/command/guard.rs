@@ -1,17 +1,15 @@
 //! `plimsoll guard`: the library that `run` loads into programs, as a file, for containers and
 //! clusters that start programs by themselves. To start a program under the guard: `run`.
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde::Serialize;
 
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::page::TextPage;
+use crate::whole_file;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -60,17 +58,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         );
         return Err(BadInput::new(text).into());
     }
-    write(&library).with_context(|| format!("cannot write {}", library.display()))?;
+    // Programs may be loading the one that is there.
+    whole_file::write(&library, plimsoll_guard::LIBRARY)?;
     out.answer(&GuardAnswer { library, library_bytes: plimsoll_guard::LIBRARY.len() })?;
     Ok(Outcome::Yes)
-}
-
-/// Whole, or not at all: programs may be loading the one that is there.
-fn write(library: &Path) -> anyhow::Result<()> {
-    let folder = library.parent().context("it is not a file")?;
-    let readable = fs::Permissions::from_mode(0o644);
-    let mut file = tempfile::Builder::new().permissions(readable).tempfile_in(folder)?;
-    file.write_all(plimsoll_guard::LIBRARY)?;
-    file.persist(library)?;
-    Ok(())
 }

@@ -2,15 +2,11 @@
 //! without a network, in light and dark, and runs nothing. Style and plots are those of `bench`.
 //! maud escapes every text, and [`safe`] removes control characters from texts of others.
 
-use std::io::Write;
-use std::path::Path;
-
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plimsoll::text::one_line;
 use plimsoll_bench::report::html::STYLE;
 use plimsoll_bench::report::svg::Plot;
 
-use crate::outcome::OrBadInput;
 use crate::page::{SizeUnit, UNKNOWN};
 
 /// The page loads nothing and runs nothing.
@@ -123,20 +119,6 @@ pub(crate) fn share_bar(share: f64) -> Markup {
     }
 }
 
-/// Writes a page so that a reader never finds half of it. A place that cannot be written to is the
-/// caller's to put right.
-pub(crate) fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    let wrong = || format!("cannot write {}", path.display());
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut file = tempfile::Builder::new();
-    #[cfg(unix)]
-    file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
-    let mut file = file.tempfile_in(folder.unwrap_or(Path::new("."))).or_bad_input(wrong)?;
-    file.write_all(text.as_bytes()).or_bad_input(wrong)?;
-    file.persist(path).or_bad_input(wrong)?;
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,17 +138,5 @@ mod tests {
         assert!(
             page.contains("width:0.0%") && page.contains("http-equiv=\"refresh\" content=\"2\"")
         );
-    }
-
-    #[test]
-    fn a_page_is_written_whole_or_the_place_is_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("page.html");
-        write_file(&path, "one").unwrap();
-        write_file(&path, "two").unwrap();
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-        let error = write_file(&folder.path().join("no/page.html"), "x").unwrap_err();
-        assert!(error.to_string().contains("no/page.html"), "{error}");
     }
 }

@@ -106,7 +106,7 @@ mod tests {
         });
         let classes = vec![LabelClass { id: 7, name: class.to_string() }];
         let accuracy = TaskAccuracy::default();
-        SlotJudged { accuracy, boxes: None, classes, views: views.collect() }
+        SlotJudged { accuracy, boxes: None, classes, views: views.collect(), unwritten: None }
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(super) struct SlotJudged {
     classes: Vec<LabelClass>,
     /// What was there and what was found, for fusion with another camera.
     views: Vec<SceneView>,
+    /// Why the detections that were judged could not be written.
+    pub(super) unwritten: Option<String>,
 }
 
 /// One picture: what is there and what was found, boxes alone.
@@ -91,8 +93,7 @@ impl SlotJob<'_> {
         let most = truth.images(self.plan).unwrap_or(u64::MAX);
         let number = truth.several().then_some(self.slot);
         let predictions = self.plan.predictions.as_deref();
-        let mut predictions =
-            predictions.map(|path| Predictions::create(path, number)).transpose()?;
+        let mut predictions = predictions.map(|path| Predictions::create(path, number));
         let until = self.plan.most_time.map(|time| Instant::now() + time / JUDGING);
         let mut views = Vec::new();
         let mut images = 0;
@@ -120,16 +121,17 @@ impl SlotJob<'_> {
             let found: Vec<FoundObject> =
                 detections.iter().filter_map(|one| found(one, &classes, size)).collect();
             if let Some(predictions) = &mut predictions {
-                predictions.add(&there.id, &found, truth.classes())?;
+                predictions.add(&there.id, &found, truth.classes());
             }
             scores.add(size, &there, &found);
             views.extend(truth.paired().then(|| view(&frame, &there, &found)));
             images += 1;
             self.send(SlotEvent::Judging { slot: self.slot, images, of: truth.images(self.plan) });
         }
-        predictions.map_or(Ok(()), Predictions::end)?;
+        let unwritten = predictions.and_then(|predictions| predictions.end().err());
         let (accuracy, boxes) = scores.total(truth)?;
-        Ok(SlotJudged { accuracy, boxes, classes: truth.classes().to_vec(), views })
+        let classes = truth.classes().to_vec();
+        Ok(SlotJudged { accuracy, boxes, classes, views, unwritten })
     }
 }
 

@@ -1,22 +1,30 @@
 //! The detections that are judged, as COCO's results: for pycocotools and others to judge again.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use plimsoll_accuracy::{FoundObject, LabelClass};
 use serde_json::{Value, json};
+use tempfile::TempPath;
 
-/// A file of results that is being written.
+/// A file of results that is being written. Whoever reads it finds all of it, or what was there
+/// before; what is judged does not depend on it.
 pub(super) struct Predictions {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: io::Result<PredictionsFile>,
     count: u64,
+}
+
+struct PredictionsFile {
+    to: BufWriter<File>,
+    /// Its name until it is whole; none for what is no file, such as a pipe.
+    part: Option<TempPath>,
 }
 
 impl Predictions {
     /// Makes the file; where several models are judged its name gets the number of the slot.
-    pub(super) fn create(path: &Path, number: Option<usize>) -> Result<Predictions, String> {
+    pub(super) fn create(path: &Path, number: Option<usize>) -> Predictions {
         let path = match number {
             None => path.to_path_buf(),
             Some(number) => {
@@ -26,37 +34,61 @@ impl Predictions {
                 path.with_file_name(format!("{stem}_{number}{ending}"))
             }
         };
-        let file = File::create(&path).map_err(|error| cannot(&path, &error))?;
-        Ok(Predictions { path, file: BufWriter::new(file), count: 0 })
+        let file = PredictionsFile::create(&path);
+        Predictions { path, file, count: 0 }
     }
 
     /// Adds the detections of an image.
-    pub(super) fn add(
-        &mut self,
-        image: &Value,
-        found: &[FoundObject],
-        classes: &[LabelClass],
-    ) -> Result<(), String> {
+    pub(super) fn add(&mut self, image: &Value, found: &[FoundObject], classes: &[LabelClass]) {
         for one in found {
             let line = result(image, one, classes);
             let before = if self.count == 0 { "[" } else { ",\n" };
-            let written = write!(self.file, "{before}{line}");
-            written.map_err(|error| cannot(&self.path, &error))?;
+            self.write(&format!("{before}{line}"));
             self.count += 1;
         }
-        Ok(())
     }
 
     /// Ends the file.
+    ///
+    /// # Errors
+    ///
+    /// What could not be written, and why.
     pub(super) fn end(mut self) -> Result<(), String> {
-        let end = if self.count == 0 { "[]\n" } else { "]\n" };
-        let written = self.file.write_all(end.as_bytes()).and_then(|()| self.file.flush());
-        written.map_err(|error| cannot(&self.path, &error))
+        self.write(if self.count == 0 { "[]\n" } else { "]\n" });
+        let Predictions { path, file, .. } = self;
+        file.and_then(|file| file.end(&path))
+            .map_err(|error| format!("--predictions {} cannot be written: {error}", path.display()))
+    }
+
+    /// Writes as long as that goes well.
+    fn write(&mut self, text: &str) {
+        let done = self.file.as_mut().map(|file| file.to.write_all(text.as_bytes()));
+        if let Ok(Err(error)) = done {
+            self.file = Err(error);
+        }
     }
 }
 
-fn cannot(path: &Path, error: &std::io::Error) -> String {
-    format!("--predictions {} cannot be written: {error}", path.display())
+impl PredictionsFile {
+    fn create(path: &Path) -> io::Result<PredictionsFile> {
+        if fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            let file = File::options().write(true).open(path)?;
+            return Ok(PredictionsFile { to: BufWriter::new(file), part: None });
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
+        let made = builder.tempfile_in(folder.unwrap_or(Path::new(".")));
+        // Its error names the temporary file, which nobody has heard of.
+        let (file, part) = made.map_err(|error| io::Error::from(error.kind()))?.into_parts();
+        Ok(PredictionsFile { to: BufWriter::new(file), part: Some(part) })
+    }
+
+    fn end(mut self, path: &Path) -> io::Result<()> {
+        self.to.flush()?;
+        self.part.map_or(Ok(()), |part| part.persist(path).map_err(|error| error.error))
+    }
 }
 
 fn result(image: &Value, one: &FoundObject, classes: &[LabelClass]) -> Value {

@@ -213,6 +213,10 @@ fn memory(args: &Args) -> anyhow::Result<Option<CostMemory>> {
     let shape = VoxelizationShape::new(batch, args.points, grid.0).with_features(args.features);
     let estimate = estimate_voxelization_memory(&shape);
     let required: Bytes = estimate.total();
+    if required == Bytes(u64::MAX) {
+        let text = "the batch needs 2^64 bytes or more: --batch, --points, --features or --grid is too large";
+        return Err(BadInput::new(text).into());
+    }
     let plan = args.device.map(|device| plan(&shape, device)).transpose()?;
     Ok(Some(CostMemory {
         batch,
@@ -248,16 +252,24 @@ fn plan(shape: &VoxelizationShape, device: DeviceId) -> anyhow::Result<CostPlan>
     })
 }
 
+/// Prices, powers and throughputs beyond these are typing errors, and their products would overflow.
+const LEAST: f64 = 1e-12;
+const MOST: f64 = 1e15;
+
 fn above_zero(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
+        Ok(number) if (LEAST..=MOST).contains(&number) => Ok(number),
+        Ok(number) if number > 0.0 => {
+            Err(format!("it must be a number from {LEAST:e} to {MOST:e}"))
+        }
         _ => Err("it must be a number above 0".to_string()),
     }
 }
 
 fn at_least_zero(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(number) if number.is_finite() && number >= 0.0 => Ok(number),
+        Ok(number) if number == 0.0 || (LEAST..=MOST).contains(&number) => Ok(number),
+        Ok(number) if number > 0.0 => Err(format!("it must be 0, or from {LEAST:e} to {MOST:e}")),
         _ => Err("it must be a number of at least 0".to_string()),
     }
 }
@@ -269,6 +281,9 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Cells along an axis, as a grid may have.
+const MOST_CELLS: u64 = 1 << 23;
+
 /// Three extents with commas between them.
 #[derive(Debug, Clone, Copy)]
 struct CostGrid([u64; 3]);
@@ -279,7 +294,9 @@ impl FromStr for CostGrid {
     fn from_str(text: &str) -> Result<CostGrid, String> {
         let numbers: Option<Vec<u64>> =
             text.split(',').map(|number| number.trim().parse().ok().filter(|n| *n > 0)).collect();
-        let three = numbers.and_then(|numbers| numbers.try_into().ok());
-        three.map(CostGrid).ok_or_else(|| "it must be three numbers above 0: D,H,W".to_string())
+        let three: Option<[u64; 3]> = numbers.and_then(|numbers| numbers.try_into().ok());
+        let three = three.filter(|extents| extents.iter().all(|extent| *extent <= MOST_CELLS));
+        let wrong = || format!("it must be three numbers from 1 to {MOST_CELLS}: D,H,W");
+        three.map(CostGrid).ok_or_else(wrong)
     }
 }

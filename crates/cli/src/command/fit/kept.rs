@@ -139,9 +139,9 @@ impl KeptTries {
         let bytes = match files::read(path, LARGEST) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(format!("cannot be read and was not used ({error})")),
         };
-        let kept = parse(&bytes)?;
+        let kept = parse(&bytes).map_err(|why| format!("is damaged and was not used ({why})"))?;
         // Another command whose number happens to be the same.
         let own = kept.conditions == self.conditions;
         let tries = if own { kept.tries } else { Vec::new() };

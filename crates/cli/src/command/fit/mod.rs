@@ -30,7 +30,7 @@ use proof::ProofRequest;
 use search::FitRange;
 use vary::VaryFlag;
 
-use crate::duration::duration;
+use crate::duration::timeout;
 use crate::limit::size;
 use crate::model_flags::ModelFlags;
 use crate::outcome::{BadInput, Outcome};
@@ -75,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", requires = "program", value_parser = clap::value_parser!(u64).range(1..))]
     guess: Option<u64>,
     /// The longest that a try may take
-    #[arg(long, value_name = "TIME", default_value = "10m", requires = "program", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "10m", requires = "program", value_parser = timeout)]
     timeout: Duration,
     /// Do not use the kept results of this command: try all anew
     #[arg(long, requires = "program")]

@@ -94,7 +94,7 @@ fn known(
     }
     let read = kept.read().unwrap_or_else(|why| {
         let path = kept.path().map(|path| path.display().to_string()).unwrap_or_default();
-        let note = format!("{path} is damaged and was not used ({why}); all values are tried anew");
+        let note = format!("{path} {why}; all values are tried anew");
         output::note_line(&format!("plimsoll: {note}"));
         notes.push(note);
         Vec::new()
@@ -268,7 +268,10 @@ fn answer(
             runs: tries.iter().filter(|record| !record.kept).count()
                 + usize::from(failure.is_some()),
             tries,
-            kept_in: kept.path().map(|path| path.display().to_string()),
+            kept_in: kept
+                .path()
+                .filter(|path| path.is_file())
+                .map(|path| path.display().to_string()),
             failure,
             interrupted,
         }),

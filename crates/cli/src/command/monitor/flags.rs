@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use plimsoll::Bytes;
 use plimsoll::probe::ProbeKind;
 
-use crate::duration::duration;
+use crate::duration::{duration, interval};
 use crate::limit::{LimitArgs, size};
 
 const EXAMPLES: &str = "\
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Take one sample and end
     #[arg(long)]
     pub(super) once: bool,
-    /// Time between two samples, at least 50ms
+    /// Time between two samples, at least 50ms; a plain number is in seconds
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = interval)]
     pub(super) interval: Duration,
     /// End after this long
@@ -134,14 +134,6 @@ impl FreeAlert {
             FreeAlert::Share(share) => Bytes(total).fraction(share).get(),
             FreeAlert::Size(size) => size.get(),
         }
-    }
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        long if long < Duration::from_millis(50) => Err("it must be at least 50ms".to_string()),
-        long if long > Duration::from_secs(3600) => Err("it must be at most 1h".to_string()),
-        interval => Ok(interval),
     }
 }
 

@@ -59,7 +59,7 @@ use watch::MonitorWatch;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{self, Output};
 use crate::output_conflicts;
-use crate::stop::listen_each_time;
+use crate::stop::{STOPPED, listen_each_time};
 
 /// Everything that a record passes through.
 struct Monitor {
@@ -87,6 +87,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     };
     listen_each_time(&monitor.stop)?;
     let format = match args.format {
+        Some(format) if out.is_json() && !matches!(format, MonitorFormat::Jsonl) => {
+            let text = "--json prints JSON; leave out --json, or --format";
+            return Err(BadInput::new(text).into());
+        }
         None if out.is_json() => MonitorFormat::Jsonl,
         None => MonitorFormat::Table,
         Some(format) => format,
@@ -96,7 +100,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         output::note(&format!("serving {}", server.url()));
     }
     if args.once {
-        monitor.once(format, out)?;
+        if !monitor.once(format, out)? {
+            return Ok(Outcome::Code(STOPPED));
+        }
     } else if bare && std::io::stdout().is_terminal() {
         monitor.live(args)?;
         monitor.end(format, out)?;
@@ -148,8 +154,8 @@ impl Monitor {
         }
     }
 
-    /// One look; loads are known only after two.
-    fn once(&mut self, format: MonitorFormat, out: &mut Output) -> anyhow::Result<()> {
+    /// One look; loads are known only after two. `false` where it was stopped before.
+    fn once(&mut self, format: MonitorFormat, out: &mut Output) -> anyhow::Result<bool> {
         let mut warnings = None;
         while !self.stop.load(Ordering::Relaxed) {
             let Item::Record(mut record) = self.feed.next(POLL_INTERVAL) else { continue };
@@ -160,9 +166,9 @@ impl Monitor {
             record.warnings.splice(..0, first);
             self.pass(&mut record);
             show_warnings(&record, out);
-            return self.show_one(&record, format, out);
+            return self.show_one(&record, format, out).map(|()| true);
         }
-        Ok(())
+        Ok(false)
     }
 
     fn show_one(

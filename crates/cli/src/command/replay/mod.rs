@@ -37,11 +37,11 @@ use clap::ValueEnum;
 use plimsoll::Bytes;
 use plimsoll::backend::{BackendKind, DeviceId};
 
-use crate::html::write_file;
 use crate::limit::size_above_zero;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::Output;
 use crate::output_conflicts;
+use crate::whole_file;
 use answer::ReplayReport;
 use corpus::Programs;
 use course::TraceCourse;
@@ -135,6 +135,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let Some(path) = &args.trace else {
         return Err(BadInput::new("name a recording (plimsoll replay TRACE), or --corpus N").into());
     };
+    args.html.as_deref().map_or(Ok(()), |page| whole_file::check_place("--html", page))?;
     let page = args.html.clone().map(|page| ("--html", page));
     output_conflicts::check(page.as_slice(), || [("the recording", path.clone())])?;
     let (name, trace) = input::read(path, args.device)?;
@@ -162,7 +163,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     out.answer(&report)?;
     if let Some(page) = &args.html {
         let course = TraceCourse::of(&trace, &setup)?;
-        write_file(page, &html::render(&report, &course))?;
+        whole_file::write(page, html::render(&report, &course).as_bytes())?;
     }
     Ok(Outcome::from(report.is_yes()))
 }

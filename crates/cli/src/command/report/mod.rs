@@ -26,11 +26,11 @@ use plimsoll::backend::DeviceId;
 use plimsoll::machine::{Machine, with_timeout};
 use plimsoll::probe::{MachineSample, ProbeKind, look};
 
-use crate::duration::duration;
-use crate::html::write_file;
+use crate::duration::interval;
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::{self, Output};
 use crate::stop;
+use crate::whole_file;
 use answer::MachineReport;
 use devices::FoundDevices;
 
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     device: Option<DeviceId>,
     /// Report again and again, every two seconds or at the interval that you give, until Ctrl-C;
     /// with --json a line each time
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", value_parser = duration)]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", value_parser = interval)]
     watch: Option<Duration>,
     /// Also write the report as a page, one file that needs no network
     #[arg(long, value_name = "FILE")]
@@ -63,6 +63,7 @@ pub(crate) struct Args {
 
 /// Reports once, or until it is stopped.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
+    args.html.as_deref().map_or(Ok(()), |page| whole_file::check_place("--html", page))?;
     let machine = Machine::recorded(&args.root);
     std::fs::read_dir(machine.root())
         .or_bad_input(|| format!("--root {} cannot be read as a folder", args.root.display()))?;
@@ -126,7 +127,7 @@ fn sample(machine: &Machine) -> MachineSample {
 
 fn write_page(args: &Args, report: &MachineReport, out: &mut Output) -> anyhow::Result<()> {
     let Some(path) = &args.html else { return Ok(()) };
-    write_file(path, &html::render(report, args.watch))?;
+    whole_file::write(path, html::render(report, args.watch).as_bytes())?;
     if args.watch.is_none() && !out.is_quiet() && !out.is_json() {
         // The report first, then where its page is.
         out.finish()?;

@@ -1,0 +1,139 @@
+//! Files that verbs write: whole or not at all, and no other answer is lost with them.
+#![cfg(target_os = "linux")]
+
+#[expect(dead_code, reason = "each test file uses its own part")]
+mod common;
+#[expect(dead_code, reason = "no script waits here")]
+#[path = "common/waiting.rs"]
+mod waiting;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::{Result, complaint, json, run, text};
+use waiting::until;
+
+/// Runs it where no file may grow, as on a full disk.
+fn on_a_full_disk(words: &[&str]) -> Result<Output> {
+    let shell = "ulimit -f 0; trap '' XFSZ; exec \"$0\" \"$@\"";
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    Ok(Command::new("sh").args(["-c", shell, program]).args(words).output()?)
+}
+
+fn entries(folder: &Path) -> Result<Vec<String>> {
+    let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into()));
+    names.collect()
+}
+
+#[test]
+fn a_full_disk_keeps_the_page_that_was_there() -> Result {
+    let folder = tempfile::Builder::new().prefix("outputs").tempdir()?;
+    let dir = folder.path().display().to_string();
+    let echo =
+        ["bench", "--engine=echo", "--model0=echo", "--imgsz=96", "--source=synthetic:size=64x64"];
+    for name in ["a", "b"] {
+        let flags = ["--max-frames=3", "--quiet", "--run-name", name, "--output-dir", &dir];
+        let ran = run(&[&echo[..], &flags].concat())?;
+        assert!(ran.status.success(), "{}", text(&ran.stderr));
+    }
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/training.csv");
+    let (trace, place) = (trace.display().to_string(), folder.path().join("pages"));
+    fs::create_dir(&place)?;
+    let page = place.join("page.html");
+    fs::write(&page, "old")?;
+    let (a, b, page_name) = (format!("{dir}/a"), format!("{dir}/b"), page.display().to_string());
+    let library = place.join("page.html").display().to_string();
+    for words in [
+        &["compare", "--tolerance=1000%", &a, &b, "--html", &page_name][..],
+        &["replay", &trace, "--html", &page_name],
+        &["report", "--device=cpu", "--html", &page_name],
+        &["guard", "--to", &library],
+    ] {
+        let ran = on_a_full_disk(words)?;
+        let said = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(3), "{words:?}: {said}");
+        assert!(said.contains("cannot write") && !said.contains(".tmp"), "{words:?}: {said}");
+        assert_eq!(fs::read_to_string(&page)?, "old", "{words:?}");
+        assert_eq!(entries(&place)?, ["page.html"], "{words:?}");
+    }
+    let words = ["generate", "--completions", &place.display().to_string()];
+    let ran = on_a_full_disk(&words)?;
+    let said = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(3), "{said}");
+    assert!(said.contains("cannot write into") && !said.contains("bug"), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_place_that_cannot_be_is_refused_before_the_work() -> Result {
+    let folder = tempfile::Builder::new().prefix("outputs").tempdir()?;
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/training.csv");
+    let trace = trace.display().to_string();
+    let (none, there) = (folder.path().join("no/page.html"), folder.path().display().to_string());
+    for path in [none.display().to_string(), there] {
+        for words in
+            [&["replay", &trace, "--html", &path][..], &["report", "--device=cpu", "--html", &path]]
+        {
+            let said = complaint(words)?;
+            assert!(said.contains(&format!("cannot write --html {path}")), "{said}");
+        }
+        assert!(complaint(&["guard", "--to", &path])?.contains("cannot write"));
+    }
+    assert_eq!(fs::read_dir(folder.path())?.count(), 0);
+    Ok(())
+}
+
+/// Also what is no answer: times without an end, formats that contradict each other, sums past all bounds.
+#[test]
+fn what_cannot_be_meant_is_refused() -> Result {
+    let huge = "8388608,8388608,8388608";
+    for (words, word) in [
+        (&["report", "--watch=0s"][..], "at least 50ms"),
+        (
+            &["fit", "--limit=4GiB", "--vary=batch=1..4", "--timeout=0", "--", "true", "{batch}"],
+            "above 0",
+        ),
+        (&["monitor", "--once", "--json", "--format=csv"], "leave out --json, or --format"),
+        (&["cost", "--batch=64", "--points=18446744073709551615", "--grid", huge], "2^64 bytes"),
+        (&["cost", "--batch=1", "--grid=128,128,99999999999"], "from 1 to 8388608"),
+        (&["cost", "--throughput=1e308", "--price=1"], "from 1e-12 to 1e15"),
+        (&["estimate", "x.pt", "--limit=99999999999999999999GiB"], "below 2^64 bytes"),
+    ] {
+        let said = complaint(words)?;
+        assert!(said.contains(word), "{words:?}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
+fn results_are_kept_only_where_there_are_some() -> Result {
+    let folder = tempfile::Builder::new().prefix("outputs").tempdir()?;
+    let words = ["fit", "--limit=4GiB", "--vary=batch=1..2", "--json", "--", "true", "{batch}"];
+    let mut fit = common::plimsoll(&words);
+    let ran = fit.env("XDG_CACHE_HOME", folder.path()).output()?;
+    let answer: serde_json::Value = serde_json::from_slice(&ran.stdout)?;
+    let kept = answer["proof"]["kept_in"].as_str();
+    assert_eq!(kept.is_some(), kept.is_some_and(|kept| Path::new(kept).is_file()), "{answer:#}");
+    assert_eq!(kept.is_some(), folder.path().join("plimsoll/fit").is_dir(), "{answer:#}");
+    Ok(())
+}
+
+#[test]
+fn a_look_that_was_stopped_is_no_answer() -> Result {
+    let mut look = common::plimsoll(&["monitor", "--once", "--interval=100", "--json"]);
+    let look = look.stdout(std::process::Stdio::piped()).spawn()?;
+    let status = format!("/proc/{}/status", look.id());
+    until("a handler of SIGINT", || {
+        let status = fs::read_to_string(&status).ok()?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        (u64::from_str_radix(caught.trim(), 16).ok()? & 2 != 0).then_some(())
+    })?;
+    let sent = Command::new("kill").args(["-INT", &look.id().to_string()]).status()?;
+    assert!(sent.success());
+    let ended = look.wait_with_output()?;
+    assert_eq!((ended.status.code(), ended.stdout.len()), (Some(130), 0));
+    // And one that was not is.
+    assert!(json(&["monitor", "--once", "--interval=50ms"], 0)?.is_object());
+    Ok(())
+}
