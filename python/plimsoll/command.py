@@ -131,16 +131,18 @@ def _stop(child: subprocess.Popen[str]) -> None:
 
 def failure(said: str, code: int) -> Exception:
     """The error for what the command said as it failed: JSON, or text where it could not."""
-    text = next((why for line in reversed(said.splitlines()) if (why := _complaint(line))), said.strip())
-    text = text or f"plimsoll ended with exit code {code}"
-    return ValueError(text) if code == BAD_INPUT else CommandFailed(text, code)
+    found = next((why for line in reversed(said.splitlines()) if (why := _complaint(line))), None)
+    text, kind = found or (said.strip() or f"plimsoll ended with exit code {code}", None)
+    bad_input = code == BAD_INPUT or kind in ("usage", "input")
+    return ValueError(text) if bad_input else CommandFailed(text, code)
 
 
-def _complaint(line: str) -> str | None:
+def _complaint(line: str) -> tuple[str, str | None] | None:
+    """What an error says, and its kind where that is told."""
     if line.startswith("error: "):
-        return line.removeprefix("error: ")
+        return line.removeprefix("error: "), None
     try:
         error = json.loads(line)["error"]
-        return ": ".join([error["message"], *error["causes"]])
+        return ": ".join([error["message"], *error["causes"]]), error["kind"]
     except (ValueError, LookupError, TypeError):
         return None

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 from . import command
 from ._plimsoll import GuardedEnvironment, format_bytes, parse_bytes
+from .errors import CommandFailed
 
 #: The flags of `plimsoll run` that the arguments of `run` do not have. It takes every other word for
 #: the program.
@@ -120,23 +122,31 @@ def run(
     given = {"no_limit": True} if limit is None else {"gpu_mem_limit": f"{parse_bytes(limit)}B"}
     with tempfile.TemporaryDirectory(prefix="plimsoll-report-") as scratch:
         folder = Path(report) if report is not None else Path(scratch) / "report"
-        words = ["run", "--quiet", *command.flags({**given, "report": folder, **options}), "--"]
-        line = [command.executable(), *words, *(os.fspath(word) for word in program)]
+        words = ["run", "--quiet", *command.flags({**given, "report": folder, **options})]
+        line = [command.executable(), *words, "--", *(os.fspath(word) for word in program)]
         pipes = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
-        code = _wait(subprocess.Popen(line, cwd=cwd, env=command.environment(env), **pipes))
+        environment = command.environment(env)
+        code = _wait(subprocess.Popen(line, cwd=cwd, env=environment, **pipes))
         if not (folder / "report.json").is_file():
-            raise _not_started(code, os.fspath(program[0]))
+            name = os.fspath(program[0])
+            match code:
+                case 126:
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+                case 127:
+                    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+                case _:
+                    raise _why_not(words, cwd, environment)
         return RunReport.read(folder)
 
 
-def _not_started(code: int, name: str) -> Exception:
-    match code:
-        case 126:
-            return PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-        case 127:
-            return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
-        case _:
-            return command.failure("plimsoll run could not start it; see its message on stderr", code)
+def _why_not(words: list[str], cwd: Word | None, environment: Mapping[str, str]) -> Exception:
+    """Why the command cannot start programs so. It has said that on the caller's stderr, and says it
+    again for a program that does nothing."""
+    line = [command.executable(), *words, "--json", "--", sys.executable, "-c", ""]
+    again = subprocess.run(line, capture_output=True, text=True, cwd=cwd, env=environment, stdin=subprocess.DEVNULL)
+    if again.returncode == 0:
+        return CommandFailed("plimsoll run could not start it; see its message on stderr", again.returncode)
+    return command.failure(again.stderr, again.returncode)
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:

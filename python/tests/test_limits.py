@@ -63,6 +63,9 @@ def test_what_cannot_run_is_as_in_subprocess(tmp_path: Path) -> None:
         plimsoll.run("python train.py")
     with pytest.raises(ValueError, match="size"):
         plimsoll.run(["true"], limit="eight")
+    for wrong, why in (({"limit": "100MiB"}, "reserve"), ({"limit": 8}, "reserve|unit"), ({"profile": "foo"}, "foo")):
+        with pytest.raises(ValueError, match=why):
+            plimsoll.run([sys.executable, "-c", "print('never')"], **wrong)
     with pytest.raises(TypeError, match=r"got reserves; .* reserve"):
         plimsoll.run(["true"], reserves="64MiB")
     with pytest.raises(subprocess.CalledProcessError):

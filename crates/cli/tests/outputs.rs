@@ -88,6 +88,8 @@ fn a_place_that_cannot_be_is_refused_before_the_work() -> Result {
 #[test]
 fn what_cannot_be_meant_is_refused() -> Result {
     let huge = "8388608,8388608,8388608";
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/small8.pt");
+    let model = model.display().to_string();
     for (words, word) in [
         (&["report", "--watch=0s"][..], "at least 50ms"),
         (
@@ -98,6 +100,10 @@ fn what_cannot_be_meant_is_refused() -> Result {
         (&["cost", "--batch=64", "--points=18446744073709551615", "--grid", huge], "2^64 bytes"),
         (&["cost", "--batch=1", "--grid=128,128,99999999999"], "from 1 to 8388608"),
         (&["cost", "--throughput=1e308", "--price=1"], "from 1e-12 to 1e15"),
+        (&["estimate", &model, "--engine=llama.cpp"], "runs language models in GGUF"),
+        (&["estimate", &model, "--gpu-layers=3"], "for language models"),
+        (&["estimate", &model, "--kv-dtype=q8_0"], "for language models"),
+        (&["monitor", "--duration=1s", "--speed=2"], "--replay"),
         (&["estimate", "x.pt", "--limit=99999999999999999999GiB"], "below 2^64 bytes"),
     ] {
         let said = complaint(words)?;

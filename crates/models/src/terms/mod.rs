@@ -302,6 +302,7 @@ pub fn estimate(path: &Path, request: &EstimateRequest) -> ModelResult<Terms> {
     if request.train.is_some() && !trainable {
         return Err(refuse(UNTRAINED.to_string()));
     }
+    request.suits(format).map_err(refuse)?;
     let terms = match format {
         ModelFormat::Gguf => language::gguf(path, request),
         ModelFormat::Safetensors => language::safetensors(path, request),
@@ -326,6 +327,41 @@ enum ModelFormat {
     Safetensors,
     Onnx,
     Checkpoint,
+}
+
+impl EstimateRequest {
+    /// Refuses what says nothing about a model in this format: it would seem to be counted.
+    fn suits(&self, format: ModelFormat) -> Result<(), String> {
+        let usual = EstimateRequest::default();
+        let graph = matches!(format, ModelFormat::Onnx | ModelFormat::Checkpoint);
+        if graph && self.runner == Some(Runner::LlamaCpp) {
+            return Err("llama.cpp runs language models in GGUF; this one runs in ort, rten, \
+                        tensorrt or pytorch"
+                .to_string());
+        }
+        let of_language = [
+            ("the type of a cache", self.kv_dtype.is_some()),
+            ("a number of tokens at once", self.micro_batch != usual.micro_batch),
+            ("flash attention", self.flash_attention),
+            ("whole windows", self.full_windows),
+            ("separate caches", self.separate_caches),
+        ];
+        let layers = ("layers on the GPU", self.gpu_layers.is_some());
+        let wrong = match format {
+            ModelFormat::Gguf => None,
+            ModelFormat::Safetensors => Some(layers).filter(|(_, given)| *given),
+            _ => of_language.into_iter().chain([layers]).find(|(_, given)| *given),
+        };
+        wrong.map_or(Ok(()), |(what, _)| {
+            Err(format!(
+                "{what} was given, which is for language models{}",
+                match format {
+                    ModelFormat::Safetensors => " in GGUF",
+                    _ => "",
+                }
+            ))
+        })
+    }
 }
 
 /// Why training is not estimated.

@@ -74,7 +74,7 @@ pub(super) struct ReplayFlags {
     #[arg(long = "replay", value_name = "FILE", conflicts_with_all = ["once", "source", "root"])]
     pub(super) file: Option<PathBuf>,
     /// How much faster than it was recorded a replay is shown
-    #[arg(long, value_name = "N", default_value = "1", value_parser = speed)]
+    #[arg(long, value_name = "N", default_value = "1", requires = "file", value_parser = speed)]
     pub(super) speed: f64,
 }
 

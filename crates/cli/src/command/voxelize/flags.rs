@@ -64,7 +64,7 @@ pub(crate) struct Args {
     pub(super) chunk: ChunkClouds,
     #[command(flatten)]
     pub(super) limit: LimitArgs,
-    /// The file to write: .npy, or .npz for sparse results
+    /// The file to write: .npy, or .npz for sparse results (.npy: the coordinates of occupancy alone)
     #[arg(long, value_name = "FILE", required_unless_present = "compile_kernels")]
     pub(super) out: Option<PathBuf>,
     /// Also draw the first cloud's grid from three sides, as PNG (of mean and max, where the
