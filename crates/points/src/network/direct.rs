@@ -32,9 +32,11 @@ pub(super) fn is_quickest(points: usize) -> bool {
     group::is_small(points) || few()
 }
 
-/// One cloud, as many floats of each point, and its number.
+/// One cloud: what is to be made of it, as many floats of each point, and its number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct DirectCloud<'c> {
+    pub(super) rule: &'c SimdPlaces,
+    pub(super) spec: &'c HardSpec,
     pub(super) floats: &'c [f32],
     pub(super) columns: usize,
     pub(super) number: usize,
@@ -42,21 +44,16 @@ pub(super) struct DirectCloud<'c> {
 
 impl DirectVoxels {
     /// Makes the voxels of a cloud; gives how many there are, or nothing where there is no room.
-    pub(super) fn run(
-        &mut self,
-        rule: &SimdPlaces,
-        spec: &HardSpec,
-        cloud: DirectCloud<'_>,
-        to: HardSlices<'_>,
-    ) -> Option<usize> {
+    pub(super) fn run(&mut self, cloud: DirectCloud<'_>, to: HardSlices<'_>) -> Option<usize> {
+        let spec = cloud.spec;
         let points = cloud.floats.len() / cloud.columns;
         let (cells, voxels) = (spec.grid().voxels(), spec.most_voxels(points as u64) as usize);
         if cells <= DENSE && voxels <= CellPlaces::VOXELS {
             self.dense.clear(cells as usize);
-            run_in(&mut self.dense, rule, spec, cloud, to)
+            run_in(&mut self.dense, cloud, to)
         } else {
             self.hashed.clear(voxels);
-            run_in(&mut self.hashed, rule, spec, cloud, to)
+            run_in(&mut self.hashed, cloud, to)
         }
     }
 }
@@ -64,29 +61,26 @@ impl DirectVoxels {
 /// The same with places where nothing is known yet.
 fn run_in(
     places: &mut impl VoxelPlaces,
-    rule: &SimdPlaces,
-    spec: &HardSpec,
     cloud: DirectCloud<'_>,
     to: HardSlices<'_>,
 ) -> Option<usize> {
     // Copies of a known length are a few instructions, others are calls.
     match cloud.columns {
-        3 => run_sized::<3>(places, rule, spec, cloud, to),
-        4 => run_sized::<4>(places, rule, spec, cloud, to),
-        5 => run_sized::<5>(places, rule, spec, cloud, to),
-        _ => run_sized::<0>(places, rule, spec, cloud, to),
+        3 => run_sized::<3>(places, cloud, to),
+        4 => run_sized::<4>(places, cloud, to),
+        5 => run_sized::<5>(places, cloud, to),
+        _ => run_sized::<0>(places, cloud, to),
     }
 }
 
 /// The same for points of `C` columns, or of any number of them where `C` is 0.
 fn run_sized<const C: usize>(
     places: &mut impl VoxelPlaces,
-    rule: &SimdPlaces,
-    spec: &HardSpec,
     cloud: DirectCloud<'_>,
     to: HardSlices<'_>,
 ) -> Option<usize> {
     let columns = if C == 0 { cloud.columns } else { C };
+    let spec = cloud.spec;
     let each = spec.max_points() as usize * columns;
     let (grid, most) = (spec.grid(), spec.max_voxels() as usize);
     let rooms = to.capacity(spec, columns);
@@ -95,7 +89,7 @@ fn run_sized<const C: usize>(
     let (mut made, mut cells) = (0, [0; BLOCK]);
     for block in cloud.floats.chunks(BLOCK * columns) {
         let cells = &mut cells[..block.len() / columns];
-        simd::places(rule, block, columns, cells);
+        simd::places(cloud.rule, block, columns, cells);
         cells.iter().for_each(|cell| places.fetch(*cell));
         for (cell, point) in cells.iter().zip(block.chunks_exact(columns)) {
             let voxel = match places.get(*cell) {

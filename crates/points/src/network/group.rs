@@ -18,6 +18,7 @@ const AHEAD: usize = 12;
 
 /// Points up to which a cloud is left to the calling thread.
 const ALONE: usize = 1 << 15;
+
 /// Whether a cloud of so many points is made by the calling thread alone.
 pub(crate) fn is_small(points: usize) -> bool {
     points <= ALONE

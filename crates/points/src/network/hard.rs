@@ -137,8 +137,9 @@ impl HardHost {
         if let Some((rule, _)) = &self.narrow
             && direct::is_quickest(floats.len() / columns)
         {
-            let cloud = DirectCloud { floats, columns, number: batch.number(cloud) };
-            return self.direct.run(rule, &self.spec, cloud, to);
+            let number = batch.number(cloud);
+            let cloud = DirectCloud { rule, spec: &self.spec, floats, columns, number };
+            return self.direct.run(cloud, to);
         }
         self.link(batch, cloud);
         let voxels = self.links.voxels();

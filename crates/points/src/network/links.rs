@@ -49,7 +49,7 @@ impl HardLinks {
     ) -> DroppedPoints {
         let Workspace { cells, tables } = workspace;
         let dropped = self.shares.divide(finder, floats, columns, cells);
-        shares::resize(&mut self.next, cells.len(), || AtomicU32::new(END));
+        shares::fit_length(&mut self.next, cells.len(), || AtomicU32::new(END));
         let next = self.next.as_slice();
         let set = |position: u32, value: u32| {
             if let Some(next) = next.get(position as usize) {
@@ -103,7 +103,7 @@ impl HardLinks {
         } else {
             pieces.into_par_iter().map(count).collect()
         };
-        shares::resize(firsts, counts.iter().sum(), || 0);
+        shares::fit_length(firsts, counts.iter().sum(), || 0);
         let mut rest = firsts.as_mut_slice();
         let mut parts = Vec::with_capacity(counts.len());
         for count in counts {

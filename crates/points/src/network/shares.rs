@@ -78,9 +78,9 @@ impl PointShares {
         let points = floats.len() / columns;
         let threads = if group::is_small(points) { 1 } else { rayon::current_num_threads() };
         self.workers = threads.clamp(1, MOST_WORKERS);
-        resize(&mut self.points, points, || 0);
-        resize(&mut self.ends, points.div_ceil(PIECE) * self.workers, || 0);
-        resize(cells, points, || K::NOWHERE);
+        fit_length(&mut self.points, points, || 0);
+        fit_length(&mut self.ends, points.div_ceil(PIECE) * self.workers, || 0);
+        fit_length(cells, points, || K::NOWHERE);
         let (not_finite, outside) = (AtomicU64::new(0), AtomicU64::new(0));
         let own = self.points.par_chunks_mut(PIECE).zip(cells.par_chunks_mut(PIECE));
         let pieces = floats.par_chunks(PIECE * columns).zip(own);
@@ -126,7 +126,7 @@ impl PointShares {
 }
 
 /// Makes a list as long as that, without what a list that grows by itself takes for later.
-pub(super) fn resize<T>(list: &mut Vec<T>, length: usize, value: impl FnMut() -> T) {
+pub(super) fn fit_length<T>(list: &mut Vec<T>, length: usize, value: impl FnMut() -> T) {
     if list.capacity() < length {
         // Not two of them at once.
         *list = Vec::new();
