@@ -129,6 +129,18 @@ impl ModelFlags {
         request
     }
 
+    /// Whether the setting of this name was given.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        match name {
+            "batch" => self.batch != 1,
+            "context" => self.context.is_some(),
+            "imgsz" => self.imgsz.is_some(),
+            "gpu-layers" => self.gpu_layers.is_some(),
+            "dtype" => self.dtype.is_some(),
+            _ => false,
+        }
+    }
+
     /// What it takes, if it can be read.
     pub(crate) fn terms(&self, model: &Path) -> plimsoll_models::ModelResult<Terms> {
         estimate(model, &self.request())

@@ -103,6 +103,12 @@ fn what_cannot_be_meant_is_refused() -> Result {
         (&["estimate", &model, "--engine=llama.cpp"], "runs language models in GGUF"),
         (&["estimate", &model, "--gpu-layers=3"], "for language models"),
         (&["estimate", &model, "--kv-dtype=q8_0"], "for language models"),
+        (&["fit", &model, "--limit=4GiB", "--vary=batch", "--batch=8"], "contradict each other"),
+        (&["fit", &model, "--limit=4GiB", "--vary=imgsz", "--imgsz=32"], "contradict each other"),
+        (
+            &["fit", "--limit=4GiB", "--vary=batch=1..4", "--guess=500", "--", "true", "{batch}"],
+            "from 1 to 4",
+        ),
         (&["monitor", "--duration=1s", "--speed=2"], "--replay"),
         (&["estimate", "x.pt", "--limit=99999999999999999999GiB"], "below 2^64 bytes"),
     ] {

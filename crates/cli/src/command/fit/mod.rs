@@ -99,6 +99,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         );
         return Err(BadInput::new(text).into());
     }
+    if args.model.has(&args.vary.name) {
+        let name = &args.vary.name;
+        let text = format!("--{name} and --vary {name} contradict each other; leave one out");
+        return Err(BadInput::new(text).into());
+    }
     let estimated = match &args.model.model {
         Some(model) => Some(args.formula(model, limit).answer()?),
         None => None,
@@ -136,6 +141,10 @@ fn prove(
         BadInput::new(format!("give the values to try, as in --vary {name}=1..4096"))
     })?;
     let range = FitRange::new(low, high, args.step.unwrap_or(1)).map_err(BadInput::new)?;
+    if let Some(guess) = args.guess.filter(|guess| !(low..=high).contains(guess)) {
+        let text = format!("--guess {guess} is not among the values from {low} to {high}");
+        return Err(BadInput::new(text).into());
+    }
     let guess = args.guess.or_else(|| formula::number(estimated.as_ref()?));
     let request = ProofRequest {
         words: &args.program,
