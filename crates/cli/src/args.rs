@@ -69,7 +69,35 @@ pub(crate) struct Global {
 pub(crate) fn parse(argv: Vec<OsString>) -> Result<Args, clap::Error> {
     let shown = |word: &OsString| one_line(&word.to_string_lossy()).into_owned().into();
     let tame: Vec<OsString> = argv.iter().map(shown).collect();
-    parse_as_given(argv).map_err(|error| parse_as_given(tame).err().unwrap_or(error))
+    match parse_as_given(argv.clone()) {
+        // `--limit -8GiB`: what is wrong is the value, and not that there is no flag -8.
+        Err(error) if error.kind() == clap::error::ErrorKind::UnknownArgument => {
+            parse_as_given(with_negatives(argv))
+        }
+        parsed => parsed,
+    }
+    .map_err(|error| parse_as_given(with_negatives(tame)).err().unwrap_or(error))
+}
+
+/// The words, with negative numbers joined to the flags before them.
+fn with_negatives(argv: Vec<OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = Vec::new();
+    for word in argv {
+        let negative = word.to_str().and_then(|word| word.strip_prefix('-'));
+        let negative = negative.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        let flag = |last: &&mut OsString| {
+            last.to_str()
+                .is_some_and(|last| last.len() > 2 && last.starts_with("--") && !last.contains('='))
+        };
+        match words.last_mut().filter(flag).filter(|_| negative) {
+            Some(flag) => {
+                flag.push("=");
+                flag.push(word);
+            }
+            None => words.push(word),
+        }
+    }
+    words
 }
 
 fn parse_as_given(argv: Vec<OsString>) -> Result<Args, clap::Error> {

@@ -109,6 +109,11 @@ fn what_cannot_be_meant_is_refused() -> Result {
             &["fit", "--limit=4GiB", "--vary=batch=1..4", "--guess=500", "--", "true", "{batch}"],
             "from 1 to 4",
         ),
+        (&["estimate", &model, "--limit", "-8GiB"], "invalid value '-8GiB' for '--"),
+        (
+            &["voxelize", &model, "--out=a.npy", "--grid", "-1,32,32"],
+            "invalid value '-1,32,32' for '--grid",
+        ),
         (&["monitor", "--duration=1s", "--speed=2"], "--replay"),
         (&["estimate", "x.pt", "--limit=99999999999999999999GiB"], "below 2^64 bytes"),
     ] {
