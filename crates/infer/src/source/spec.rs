@@ -99,7 +99,10 @@ fn synthetic(settings: &str, kind: SceneKind) -> Result<SceneOptions, String> {
                 (options.kind, options.width, options.height) = (kind, fresh.width, fresh.height);
             }
             "seed" => options.seed = value.parse().map_err(|_| wrong())?,
-            "frames" => options.frames = Some(value.parse().map_err(|_| wrong())?),
+            "frames" => {
+                let frames = value.parse().ok().filter(|frames| *frames > 0);
+                options.frames = Some(frames.ok_or_else(wrong)?);
+            }
             "rate" => {
                 let rate: f64 = value.parse().map_err(|_| wrong())?;
                 if !(rate > 0.0 && rate <= 100_000.0) {
@@ -173,7 +176,15 @@ mod tests {
         assert_eq!((options.objects, options.frames), (2..=3, Some(5)));
         assert_eq!((options.width, options.height), (100, 90));
         assert_eq!(options.backgrounds, [Background::Tiles, Background::Mottle]);
-        for bad in ["seed=x", "objects=3-2", "rate=0", "rate=nan", "backgrounds=sea", "colour=1"] {
+        for bad in [
+            "seed=x",
+            "objects=3-2",
+            "rate=0",
+            "frames=0",
+            "rate=nan",
+            "backgrounds=sea",
+            "colour=1",
+        ] {
             assert!(parse(&format!("synthetic:{bad}")).is_err(), "{bad}");
         }
     }
