@@ -107,6 +107,30 @@ fn pages_move_instead_of_being_added() {
 }
 
 #[test]
+fn small_blocks_fill_pages_that_are_in_use_before_they_break_whole_ones() {
+    let device = sim(Bytes::gib(1));
+    let pool = pool(&device, whole().with_packing(Packing::Tight));
+    let take = |mib| pool.allocate(Request::new(Bytes::mib(mib))).unwrap();
+    let give_back = |block| pool.release(block, Stream::DEFAULT).unwrap();
+    // Three times: behind 3 MiB the rest of a page, a whole page and the front of a page; further on a whole
+    // page by itself, which is the smallest gap.
+    let groups: Vec<_> = (0..3).map(|_| [3, 4, 1, 2].map(take)).collect();
+    take(2);
+    for [_, gap, _, page] in groups {
+        give_back(gap);
+        give_back(page);
+    }
+    let taken = device.calls(SimCall::Create);
+    let small: Vec<_> = (0..6).map(|_| take(1)).collect();
+    let large = take(12);
+    assert_eq!(device.calls(SimCall::Create), taken, "whole pages were broken");
+    for block in small.into_iter().chain([large]) {
+        work(&device, Stream::DEFAULT, 1, &block);
+    }
+    assert_eq!(device.faults(), Vec::<String>::new());
+}
+
+#[test]
 fn what_a_request_lacks_is_taken_in_few_handles() {
     let device = sim(Bytes::gib(64));
     let quick = pool(&device, whole());

@@ -12,6 +12,7 @@ use super::order::StreamOrder;
 use super::peaks::Peaks;
 use super::plain_blocks::Pins;
 use super::region::Region;
+use super::rests::RestSide;
 use super::tag::UseTag;
 use crate::memory::{Address, Stream};
 use crate::stats::{Counters, StatFigures};
@@ -252,13 +253,33 @@ impl ArenaState {
         Some(std::mem::replace(&mut self.last, NONE))
     }
 
-    /// Takes the best fit that is mapped and that the stream is behind.
+    /// Takes the best fit that is mapped and that the stream is behind, of rests of pages first.
     #[inline]
     fn take_fitting(&mut self, order: &StreamOrder, stream: Stream, size: u64) -> Option<PieceId> {
+        if let Some(piece) = self.take_rest(order, stream, size) {
+            return Some(piece);
+        }
         let piece = self.heap.best_fit(size, LOOKS, |node| {
             order.is_behind(stream, &node.tags) && self.suits(node, size)
         })?;
         (self.heap.node(piece).ready >= size).then(|| self.take_front(piece, size))
+    }
+
+    /// Takes the smallest rest of a page that is mapped and that the stream is behind, where there are any.
+    fn take_rest(&mut self, order: &StreamOrder, stream: Stream, size: u64) -> Option<PieceId> {
+        let usable = |node: &PieceNode, side| {
+            let byte = match side {
+                RestSide::Front => node.offset,
+                RestSide::End => node.offset + node.size - 1,
+            };
+            order.is_behind(stream, &node.tags)
+                && self.region(node).is_some_and(|region| region.is_mapped(byte))
+        };
+        let (piece, side) = self.heap.best_rest(size, LOOKS, usable)?;
+        Some(match side {
+            RestSide::Front => self.heap.take(piece, size),
+            RestSide::End => self.heap.take_end(piece, size),
+        })
     }
 
     /// Merges the piece that was returned last with its neighbours.
@@ -365,7 +386,7 @@ impl ArenaState {
             let (mapped, length) =
                 self.region(node).map_or((false, node.size), |region| region.stretch(node));
             let ready = if mapped { length } else { 0 };
-            if length == node.size || self.heap.key() == IndexKey::Length {
+            if length == node.size || self.heap.goes_by_length() {
                 self.heap.settle(piece, ready);
                 return;
             }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use super::arena::{Arena, ArenaState};
-use super::heap::{IndexKey, PieceId, PieceState};
+use super::heap::{PieceId, PieceState};
 use super::kept::{Destinations, PagePlace};
 use super::{Growth, Pool};
 use crate::memory::Handle;
@@ -153,7 +153,7 @@ impl ArenaState {
             let (mapped, length) =
                 self.region(node).map_or((false, node.size), |region| region.stretch(node));
             let ready = if mapped { length } else { 0 };
-            let whole = length == node.size || self.heap.key() == IndexKey::Length;
+            let whole = length == node.size || self.heap.goes_by_length();
             let rest =
                 (!whole).then(|| self.heap.split_where_mapping_changes(piece, length, !mapped));
             self.heap.set_ready(piece, ready);

@@ -8,9 +8,11 @@
 //! Free pieces are indexed by size (`bins`). The index key also decides which free neighbours
 //! are merged. With [`IndexKey::Ready`], mapped memory is preferred: a piece is either all mapped
 //! or not mapped at all, so that every mapped stretch can be found. With [`IndexKey::Length`], the
-//! tightest place wins and pages are moved to it: free neighbours are always merged.
+//! tightest place wins and pages are moved to it: free neighbours are always merged, and small blocks go to
+//! rests of pages first (`rests`).
 
 use super::bins::{BinEntry, Bins, Spot};
+use super::rests::{PageRests, RestSide, RestSpots};
 use super::tag::{UseTag, UseTags};
 
 /// The number of a piece.
@@ -28,8 +30,9 @@ pub(super) struct PieceNode {
     pub(super) ready: u64,
     pub(super) before: PieceId,
     pub(super) after: PieceId,
-    /// Where the index has it.
+    /// Where the index has it, and its rests of pages.
     spot: Spot,
+    rests: RestSpots,
     pub(super) region: u32,
     /// Counts how often this number was handed out: a stale block does not match.
     pub(super) generation: u64,
@@ -55,8 +58,8 @@ pub(super) enum PieceState {
 pub(super) enum IndexKey {
     /// What is mapped: the best fit that asks nothing of the device.
     Ready,
-    /// The whole piece: the tightest place, mapped or not.
-    Length,
+    /// The whole piece: the tightest place, mapped or not. Rests of pages of this many bytes are found too.
+    Length { page: u64 },
 }
 
 /// The pieces of some regions, and the index of the free ones.
@@ -65,12 +68,17 @@ pub(super) struct Heap {
     nodes: Vec<PieceNode>,
     unused: Vec<PieceId>,
     bins: Bins,
-    key: IndexKey,
+    /// Where pieces are indexed by their length.
+    rests: Option<PageRests>,
 }
 
 impl Heap {
     pub(super) fn new(key: IndexKey) -> Heap {
-        Heap { nodes: Vec::new(), unused: Vec::new(), bins: Bins::default(), key }
+        let rests = match key {
+            IndexKey::Ready => None,
+            IndexKey::Length { page } => Some(PageRests::new(page)),
+        };
+        Heap { nodes: Vec::new(), unused: Vec::new(), bins: Bins::default(), rests }
     }
 
     pub(super) fn node(&self, piece: PieceId) -> &PieceNode {
@@ -114,6 +122,7 @@ impl Heap {
             before: NONE,
             after: NONE,
             spot: Spot::NONE,
+            rests: [Spot::NONE; 2],
             region,
             generation,
             state: PieceState::Free,
@@ -132,8 +141,9 @@ impl Heap {
         }
     }
 
-    pub(super) fn key(&self) -> IndexKey {
-        self.key
+    /// Whether pieces are indexed by their length, mapped or not.
+    pub(super) fn goes_by_length(&self) -> bool {
+        self.rests.is_some()
     }
 
     /// Adds a region as one free piece.
@@ -164,11 +174,9 @@ impl Heap {
     /// the same size: what is left of a piece, or what it has grown to, mostly is.
     fn index_at(&mut self, spot: Spot, piece: PieceId) {
         let node = self.node(piece);
-        let length = match self.key {
-            IndexKey::Ready => node.ready,
-            IndexKey::Length => node.size,
-        };
+        let length = if self.goes_by_length() { node.size } else { node.ready };
         let place = u64::from(node.region) << 40 | node.offset >> 7;
+        let bytes = (node.offset, node.size);
         let entry = BinEntry { length, place, piece };
         let spot = if length > 0 && self.bins.replace(spot, &entry) {
             spot
@@ -177,6 +185,9 @@ impl Heap {
             if length > 0 { self.bins.insert(entry) } else { Spot::NONE }
         };
         self.node_mut(piece).spot = spot;
+        if let Some(rests) = &mut self.rests {
+            self.nodes[piece as usize].rests = rests.insert(piece, place, bytes);
+        }
     }
 
     fn unindex_spot(&mut self, spot: Spot) {
@@ -187,6 +198,14 @@ impl Heap {
 
     /// Leaves the entry of a piece to whoever comes in its place.
     fn leave(&mut self, piece: PieceId) -> Spot {
+        if let Some(rests) = &mut self.rests {
+            let spots = std::mem::replace(&mut self.nodes[piece as usize].rests, [Spot::NONE; 2]);
+            for (side, spot) in RestSide::BOTH.into_iter().zip(spots) {
+                if let Some(moved) = rests.remove(side, spot) {
+                    self.nodes[moved as usize].rests[side as usize] = spot;
+                }
+            }
+        }
         std::mem::replace(&mut self.node_mut(piece).spot, Spot::NONE)
     }
 
@@ -205,6 +224,39 @@ impl Heap {
         usable: impl Fn(&PieceNode) -> bool,
     ) -> Option<PieceId> {
         self.bins.best_fit(size, most, |piece| usable(self.node(piece)))
+    }
+
+    /// The smallest rest of a page that holds `size` and that `usable` lets pass; of equals one at the
+    /// front of a piece.
+    pub(super) fn best_rest(
+        &self,
+        size: u64,
+        most: usize,
+        usable: impl Fn(&PieceNode, RestSide) -> bool,
+    ) -> Option<(PieceId, RestSide)> {
+        let rests = self.rests.as_ref()?;
+        let found = RestSide::BOTH.map(|side| {
+            let piece = rests.best_fit(side, (size, most), |one| usable(self.node(one), side))?;
+            let node = self.node(piece);
+            Some((rests.length(side, (node.offset, node.size)), piece, side))
+        });
+        let best = found.into_iter().flatten().min_by_key(|(length, ..)| *length);
+        best.map(|(_, piece, side)| (piece, side))
+    }
+
+    /// Hands out the last `size` bytes of a free piece; the rest stays free.
+    pub(super) fn take_end(&mut self, piece: PieceId, size: u64) -> PieceId {
+        let left = self.node(piece).size - size;
+        if left == 0 {
+            return self.take(piece, size);
+        }
+        let spot = self.leave(piece);
+        let end = self.split(piece, left);
+        let node = self.node_mut(piece);
+        node.ready = node.ready.min(left);
+        self.index_at(spot, piece);
+        self.make_live(end);
+        end
     }
 
     /// Hands out the first `size` bytes of a free piece; the rest stays free.
@@ -262,7 +314,7 @@ impl Heap {
     /// Whether two free neighbours are to be one piece.
     fn belong(&self, left: PieceId, right: PieceId) -> bool {
         let mapped = |node: &PieceNode| node.ready == node.size;
-        self.key == IndexKey::Length || mapped(self.node(left)) == mapped(self.node(right))
+        self.goes_by_length() || mapped(self.node(left)) == mapped(self.node(right))
     }
 
     /// Cuts a piece where its mapping changes. The right one is returned, not indexed and

@@ -50,6 +50,7 @@ mod order;
 mod peaks;
 mod plain_blocks;
 mod region;
+mod rests;
 mod shrink;
 mod sizes;
 mod spans;
@@ -272,7 +273,7 @@ impl Pool {
 
     fn key(&self) -> IndexKey {
         match self.config.packing {
-            Packing::Tight if self.page > 0 => IndexKey::Length,
+            Packing::Tight if self.page > 0 => IndexKey::Length { page: self.page },
             _ => IndexKey::Ready,
         }
     }

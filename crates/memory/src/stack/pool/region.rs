@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::arena::ArenaState;
-use super::heap::{IndexKey, PieceId, PieceNode};
+use super::heap::{PieceId, PieceNode};
 use super::tag::UseTags;
 use crate::memory::{Address, Block, Handle};
 
@@ -94,6 +94,12 @@ impl Region {
             hole
         });
         holes.filter(|hole| !hole.is_empty())
+    }
+
+    /// Whether there is memory behind the page of this byte.
+    pub(super) fn is_mapped(&self, byte: u64) -> bool {
+        let page = byte / self.page.max(1);
+        self.block.is_some() || self.covered(page..page + 1).next().is_some()
     }
 
     /// How many pages from this one on have nothing behind them.
@@ -277,7 +283,7 @@ impl ArenaState {
             }
             Some(FreePlace { piece, from, missing })
         };
-        if self.heap.key() == IndexKey::Length {
+        if self.heap.goes_by_length() {
             let piece = self.heap.best_fit(size, usize::MAX, |_| true)?;
             return place(piece, self.heap.node(piece).offset, u64::MAX);
         }
