@@ -265,18 +265,19 @@ impl ArenaState {
         (self.heap.node(piece).ready >= size).then(|| self.take_front(piece, size))
     }
 
-    /// Takes the smallest rest of a page that is mapped and that the stream is behind, where there are any.
+    /// Takes the smallest rest of a page that the stream is behind, unless its page is still being mapped.
     fn take_rest(&mut self, order: &StreamOrder, stream: Stream, size: u64) -> Option<PieceId> {
-        let usable = |node: &PieceNode, side| {
-            let byte = match side {
-                RestSide::Front => node.offset,
-                RestSide::End => node.offset + node.size - 1,
-            };
-            order.is_behind(stream, &node.tags)
-                && self.region(node).is_some_and(|region| region.is_mapped(byte))
+        let behind = |node: &PieceNode| order.is_behind(stream, &node.tags);
+        let (piece, side) = self.heap.best_rest(size, LOOKS, behind)?;
+        let node = self.heap.node(piece);
+        let is_mapped = match side {
+            RestSide::Front => node.ready > 0,
+            RestSide::End => {
+                let last = node.offset + node.size - 1;
+                node.ready == node.size || self.region(node)?.is_mapped(last)
+            }
         };
-        let (piece, side) = self.heap.best_rest(size, LOOKS, usable)?;
-        Some(match side {
+        is_mapped.then(|| match side {
             RestSide::Front => self.heap.take(piece, size),
             RestSide::End => self.heap.take_end(piece, size),
         })

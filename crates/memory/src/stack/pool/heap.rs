@@ -232,11 +232,11 @@ impl Heap {
         &self,
         size: u64,
         most: usize,
-        usable: impl Fn(&PieceNode, RestSide) -> bool,
+        usable: impl Fn(&PieceNode) -> bool,
     ) -> Option<(PieceId, RestSide)> {
         let rests = self.rests.as_ref()?;
         let found = RestSide::BOTH.map(|side| {
-            let piece = rests.best_fit(side, (size, most), |one| usable(self.node(one), side))?;
+            let piece = rests.best_fit(side, (size, most), |piece| usable(self.node(piece)))?;
             let node = self.node(piece);
             Some((rests.length(side, (node.offset, node.size)), piece, side))
         });

@@ -25,8 +25,9 @@
 //! nanoseconds. [`Packing::Quick`] takes handles as large as what is missing while it holds hardly more
 //! than was live, else a third of it, prefers what is mapped, and holds up to a twentieth (where it
 //! can lend, a twenty-fifth) and 2 MiB more than was live before it moves or lends anything;
-//! [`Packing::Tight`] uses the device's smallest handles and the tightest place in one range, lends
-//! only where it would hold a fiftieth, and at least 4 MiB, more, and pays with more mapping for holding less.
+//! [`Packing::Tight`] uses the device's smallest handles and the tightest place in one range, puts small
+//! blocks into pages that are partly in use (`rests`), lends only where it would hold a fiftieth, and at
+//! least 4 MiB, more, and pays with more mapping for holding less.
 //!
 //! # Locks
 //!
