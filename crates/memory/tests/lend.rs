@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use plimsoll_memory::backend::sim::{Sim, SimCall, SimConfig};
 use plimsoll_memory::{
-    Block, Bytes, Device, Error, Memory, MemoryConfig, Packing, Pool, Request, Stream,
+    Block, Bytes, Device, Error, Limit, Memory, MemoryConfig, Packing, Pool, PressureWatch,
+    Request, Stream,
 };
 
 fn pool_on(config: SimConfig) -> (Arc<Sim>, Arc<Pool>) {
@@ -85,6 +86,28 @@ fn free_parts_of_two_handles_serve_what_fits_in_neither() {
     // Live are 174 MiB at the end, and 537 before.
     let bound = Bytes::mib(537 + 537 / 20 + 8);
     assert!(lent <= bound && moved > bound, "{lent} lent, {moved} without");
+}
+
+/// What is between a pool and a device changes nothing of what the pool does.
+#[test]
+fn a_pool_over_a_limit_lends_as_one_over_the_device() {
+    let taken = |layers: bool| {
+        let device = Arc::new(Sim::new(device()));
+        let config = MemoryConfig::new().with_gpu_memory_fraction(1.0).with_min_free_bytes(0);
+        let upstream: Arc<dyn Memory> = match layers {
+            false => device.clone(),
+            true => {
+                let limit = Arc::new(Limit::new(device.clone(), Bytes::gib(2)));
+                Arc::new(PressureWatch::new(limit, |_| {}))
+            }
+        };
+        let pool = Pool::new(upstream, config).unwrap();
+        let live = with_gaps(&pool);
+        let across: Vec<_> = (0..6).map(|_| take_across(&device, &pool, Stream::DEFAULT)).collect();
+        let calls = SimCall::ALL.map(|call| device.calls(call));
+        (pool.stats(), calls, live.len() + across.len())
+    };
+    assert_eq!(taken(true), taken(false));
 }
 
 #[test]

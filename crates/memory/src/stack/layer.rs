@@ -188,6 +188,10 @@ impl<T: MemoryLayer> Mapping for T {
         MemoryLayer::destroy(self, pages(self)?, handle, size)
     }
 
+    fn can_alias(&self) -> bool {
+        self.inner().mapping().is_some_and(Mapping::can_alias)
+    }
+
     fn map(&self, address: u64, handle: Handle, size: Bytes) -> Result<()> {
         pages(self)?.map(address, handle, size)
     }
