@@ -99,6 +99,10 @@ fn a_report_has_every_field() -> Result {
     ] {
         assert!(report[key].is_number(), "{key}: {report}");
     }
+    let calls = report["cold_device_calls"].as_array().ok_or("no calls")?;
+    let of = |kind: &str| calls.iter().find(|calls| calls["call"] == kind).map(|of| &of["calls"]);
+    assert_eq!(of("create"), Some(&report["cold_taken_from_device"]), "{calls:?}");
+    assert_eq!(of("allocate"), None, "nothing was taken unmapped: {calls:?}");
     assert_eq!(report["never_freed_largest"][0]["id"], 1);
     let malloc = &report["malloc_ns_per_event"];
     assert!(above_zero(malloc) || report["malloc_note"].is_string(), "{report}");
@@ -118,6 +122,8 @@ fn the_page_says_how_each_time_was_obtained() -> Result {
         "the fastest of 5 passes",
         "events that needed nothing from the device",
         "peak live        14.00 MiB",
+        "Calls for memory, first pass",
+        "memory taken",
         "Never freed",
         "id 1",
     ] {

@@ -7,6 +7,7 @@ use plimsoll::trace::Trace;
 use plimsoll::{Bytes, Packing};
 use serde::Serialize;
 
+use super::clocked::CallCost;
 use super::measure::{ReplayFailure, ReplayMeasured, ReplayPass};
 use super::stand::{Setup, Stand};
 use super::threads::Scaling;
@@ -41,6 +42,8 @@ pub(super) struct ReplayReport {
     pub(super) warm: WarmCounts,
     #[serde(flatten)]
     pub(super) cold: ColdCounts,
+    /// What the device was called for in the first pass; empty where the trace did not get through it.
+    pub(super) cold_device_calls: Vec<CallCost>,
     #[serde(flatten)]
     pub(super) leaks: Leaks,
     pub(super) thread_scaling: Option<Vec<Scaling>>,
@@ -162,6 +165,7 @@ impl ReplayReport {
             ratio: quotient(peak.map(|peak| peak as f64), Some(live as f64)),
             warm: measured.warm.map_or_else(WarmCounts::default, WarmCounts::from),
             cold: measured.cold.map_or_else(ColdCounts::default, ColdCounts::from),
+            cold_device_calls: measured.cold_calls.clone(),
             leaks: Leaks::of(trace),
             thread_scaling: None,
             cap_sought: false,

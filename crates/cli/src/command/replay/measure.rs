@@ -11,6 +11,7 @@ use plimsoll::trace::replay::{Stopped, TraceReplay};
 use plimsoll::trace::yardstick::Malloc;
 use plimsoll::{Bytes, Error};
 
+use super::clocked::CallCost;
 use super::stand::Stand;
 
 /// What one pass took and made the pool do.
@@ -57,6 +58,8 @@ pub(super) struct ReplayFailure {
 pub(super) struct ReplayMeasured {
     pub(super) passes: u32,
     pub(super) cold: Option<ReplayPass>,
+    /// The calls for memory that the device had in the first pass.
+    pub(super) cold_calls: Vec<CallCost>,
     /// The fastest of the warm passes.
     pub(super) warm: Option<ReplayPass>,
     /// Nanoseconds an event of those that needed nothing from the device.
@@ -79,7 +82,7 @@ pub(super) fn run(
     let mut replay = stand.replay(trace)?;
     let mut yardstick = Yardstick::new(trace);
     let mut runs: Vec<ReplayPass> = Vec::new();
-    let mut failure = None;
+    let (mut failure, mut cold_calls) = (None, Vec::new());
     for pass in 0..=passes {
         told(pass, passes + 1);
         match on_a_thread(|| taken(stand, &mut replay)) {
@@ -90,6 +93,9 @@ pub(super) fn run(
                 break;
             }
             Err(error) => return Err(error.into()),
+        }
+        if pass == 0 {
+            cold_calls = stand.calls();
         }
         // Twice, so that it is not charged for caches that the pool has just filled.
         yardstick.pass(pass > 0);
@@ -103,6 +109,7 @@ pub(super) fn run(
     Ok(ReplayMeasured {
         passes,
         cold: runs.first().copied(),
+        cold_calls,
         warm: warm.iter().min_by_key(|taken| taken.total()).copied(),
         unmapped_ns: unmapped.min_by(f64::total_cmp),
         malloc: yardstick.fastest(),

@@ -22,6 +22,7 @@
 
 mod answer;
 mod cap;
+mod clocked;
 mod corpus;
 mod course;
 mod html;

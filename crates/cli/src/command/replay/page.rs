@@ -46,6 +46,10 @@ impl Answer for ReplayReport {
             page.heading("The pool");
             page.table(&pool(self));
         }
+        if !self.cold_device_calls.is_empty() {
+            page.heading("Calls for memory, first pass");
+            page.table(&calls(self));
+        }
         if self.leaks.never_freed_count > 0 {
             page.heading("Never freed");
             page.table(&never_freed(self));
@@ -160,6 +164,21 @@ fn pool(report: &ReplayReport) -> Vec<Vec<TextCell>> {
         counts("hits", report.cold.cold_pool_hits, warm.pool_hits),
         counts("misses", report.cold.cold_pool_misses, warm.pool_misses),
     ]
+}
+
+/// Times are left out where the simulated device charges nothing.
+fn calls(report: &ReplayReport) -> Vec<Vec<TextCell>> {
+    let timed = report.setting.latencies != Some("off");
+    let time = |time: String| TextCell::figure(timed.then_some(time));
+    let head = ["calls", "each", "in all"].map(|name| TextCell::figure(Some(name)));
+    let mut rows = vec![[vec!["".into()], head.into()].concat()];
+    rows.extend(report.cold_device_calls.iter().map(|cost| {
+        let total = cost.total_ns as f64;
+        let each = time(format!("{:.1} µs", total / cost.calls as f64 / 1e3));
+        let total = time(format!("{:.2} ms", total / 1e6));
+        vec![cost.call.name().into(), TextCell::figure(Some(cost.calls)), each, total]
+    }));
+    rows
 }
 
 fn never_freed(report: &ReplayReport) -> Vec<Vec<TextCell>> {

@@ -11,6 +11,8 @@ use plimsoll::trace::Trace;
 use plimsoll::trace::replay::TraceReplay;
 use plimsoll::{Bytes, Error, Limit, Memory, MemoryConfig, Packing, Pool, Result};
 
+use super::clocked::{CallCost, ClockedMemory};
+
 /// The default size of the simulated device: that of the real one whose costs it charges.
 const SIM_TOTAL: Bytes = Bytes::gib(141);
 /// Larger than any device. The pool's tables grow with the device's size.
@@ -32,6 +34,7 @@ pub(super) struct Setup {
 /// A pool on a device.
 pub(super) struct Stand {
     pub(super) pool: Pool,
+    clocked: Arc<ClockedMemory>,
     sim: Option<Arc<Sim>>,
     toucher: Option<Toucher>,
 }
@@ -79,8 +82,10 @@ impl Setup {
             .with_min_free_bytes(0)
             .with_tracking(false)
             .with_packing(self.packing());
-        let pool = Pool::new(ground.memory, config)?;
-        Ok(Stand { pool, sim: ground.sim, toucher: ground.toucher })
+        let Ground { memory, sim, toucher } = ground;
+        let clocked = Arc::new(ClockedMemory::new(memory, sim.clone()));
+        let pool = Pool::new(clocked.clone(), config)?;
+        Ok(Stand { pool, clocked, sim, toucher })
     }
 
     fn ground(&self) -> Result<Ground> {
@@ -125,6 +130,11 @@ impl Stand {
     /// The simulated time that the device has charged so far; none for a real one.
     pub(super) fn charged(&self) -> Duration {
         self.sim.as_ref().map_or(Duration::ZERO, |sim| sim.charged())
+    }
+
+    /// The calls for memory that the device has had so far.
+    pub(super) fn calls(&self) -> Vec<CallCost> {
+        self.clocked.calls()
     }
 
     /// Whether calls are charged rather than made.
