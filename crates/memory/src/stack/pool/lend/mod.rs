@@ -35,6 +35,10 @@ const SPANS: u64 = 8;
 /// `MOST_PARTS`: a span without new memory has at most 64 parts; others are moved rather than lent.
 const MOST_PARTS: usize = 64;
 
+/// `FEWER`: where new memory was taken for a request, the rest is moved to it if that takes less than 75 % of the mappings
+/// of a span.
+const FEWER: u64 = 75;
+
 /// A block in lent memory that was returned, and who may still use it.
 #[derive(Debug)]
 pub(super) struct ReturnedLoan {
@@ -96,6 +100,12 @@ impl Pool {
                     self.bring(growth, home, request.stream, pages)?;
                 }
                 parts = chain::find(&self.free_parts(home, share), size, self.page, usize::MAX);
+                // The new memory lies beside other memory that is free, perhaps: then the rest may come to it.
+                let fewer =
+                    |parts: &Vec<_>| self.moves_fewer(growth, home, (size, share), parts.len());
+                if pages > 0 && parts.as_ref().is_some_and(fewer) {
+                    return Ok(None);
+                }
             }
         }
         let Some(parts) = parts else { return Ok(None) };
@@ -122,6 +132,48 @@ impl Pool {
     /// How many pages must be new where all handles that are free elsewhere move to a place.
     fn new_if_moved(&self, home: &Arena, place: &LeastPlace, share: bool) -> u64 {
         let mut new = place.holes;
+        self.free_elsewhere(home, place, share, |pages| {
+            new = new.saturating_sub(pages);
+            new > 0
+        });
+        new
+    }
+
+    /// Whether moving takes clearly fewer mappings than a span of this many parts, and no more new memory than
+    /// may be taken.
+    fn moves_fewer(
+        &self,
+        growth: &Growth,
+        home: &Arena,
+        (size, share): (u64, bool),
+        parts: usize,
+    ) -> bool {
+        let place = self.least_place(growth, home, size);
+        let new = self.new_if_moved(home, &place, share);
+        let mut handles = Vec::new();
+        self.free_elsewhere(home, &place, share, |pages| {
+            handles.push(pages);
+            true
+        });
+        handles.sort_unstable();
+        let mut left = place.missing.saturating_sub(new);
+        let mut mappings = u64::from(new > 0);
+        while left > 0 {
+            let Some(pages) = handles.pop() else { break };
+            left = left.saturating_sub(pages);
+            mappings += 1;
+        }
+        self.may_grow(growth, new) && mappings * 100 < parts as u64 * FEWER
+    }
+
+    /// The pages of each handle that lies wholly free outside of a place, until `visit` has seen enough.
+    fn free_elsewhere(
+        &self,
+        home: &Arena,
+        place: &LeastPlace,
+        share: bool,
+        mut visit: impl FnMut(u64) -> bool,
+    ) {
         for arena in self.shared_arenas().filter(|arena| share || arena.number == home.number) {
             let inner = arena.lock();
             for (_, node) in inner.heap.free_pieces() {
@@ -129,16 +181,13 @@ impl Pool {
                 let whole = inner.region(node).into_iter().flat_map(|region| region.whole(node));
                 for (first, extent) in whole {
                     let (from, to) = (first * self.page, (first + extent.pages) * self.page);
-                    if !same || to <= place.bytes.start || from >= place.bytes.end {
-                        new = new.saturating_sub(extent.pages);
+                    let outside = !same || to <= place.bytes.start || from >= place.bytes.end;
+                    if outside && !visit(extent.pages) {
+                        return;
                     }
-                }
-                if new == 0 {
-                    return 0;
                 }
             }
         }
-        new
     }
 
     /// Brings new memory to addresses where nothing is mapped, and leaves it free there.
