@@ -1,9 +1,11 @@
 //! Files that are written whole or not at all, and refused before any work where they never can be.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use plimsoll::files::followed;
 
 use crate::outcome::{BadInput, OrBadInput};
 
@@ -18,7 +20,8 @@ pub(crate) fn check_place(flag: &str, path: &Path) -> anyhow::Result<()> {
     Err(BadInput::new(format!("cannot write {flag} {}: {why}", path.display())).into())
 }
 
-/// Writes a file so that a reader never finds half of it, and what was there stays if it fails. A
+/// Writes a file so that a reader never finds half of it, and what was there stays if it fails. A link
+/// stays, and what it leads to is replaced; a device or a pipe is written to as it is. A
 /// place that cannot be written to is the caller's to put right; a full disk is not.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
@@ -32,6 +35,12 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
+    // The shell's names of open files are links to what may have no name.
+    let is_open = ["/dev/", "/proc/"].iter().any(|folder| path.starts_with(folder));
+    if is_open || path.exists() && !path.is_file() {
+        return File::options().write(true).open(path)?.write_all(bytes);
+    }
+    let path = &followed(path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::Builder::new();
     #[cfg(unix)]
@@ -72,5 +81,33 @@ mod tests {
             assert!(!format!("{error:#}").contains(".tmp"), "{error:#}");
         }
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    /// Neither a link nor a pipe becomes a file.
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_file_stays_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for (link, target) in [("there", "old"), ("dangling", "new")] {
+            std::os::unix::fs::symlink(target, at(link)).unwrap();
+        }
+        std::fs::write(at("old"), "old").unwrap();
+        for link in ["there", "dangling"] {
+            write(&at(link), b"page").unwrap();
+            assert!(at(link).is_symlink());
+        }
+        for target in ["old", "new"] {
+            assert_eq!(std::fs::read_to_string(at(target)).unwrap(), "page");
+        }
+        let made = std::process::Command::new("mkfifo").arg(at("pipe")).status();
+        assert!(made.unwrap().success());
+        let reader = std::thread::spawn({
+            let pipe = at("pipe");
+            move || std::fs::read_to_string(pipe).unwrap()
+        });
+        write(&at("pipe"), b"page").unwrap();
+        assert_eq!(reader.join().unwrap(), "page");
+        assert!(!at("pipe").is_file());
     }
 }

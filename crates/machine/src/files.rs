@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Opens a regular file for reading. Folders, devices and pipes are refused: under a file's
 /// name they would be read without end, or keep their reader waiting for good.
@@ -52,6 +52,14 @@ pub fn read_bounded(from: impl Read, expected: u64, most: u64) -> io::Result<Vec
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     Ok(bytes)
+}
+
+/// Where a link leads to, whether anything is there or not; any other path as it is. Who replaces a file
+/// replaces that one, so that the link stays.
+#[must_use]
+pub fn followed(path: &Path) -> PathBuf {
+    let Ok(next) = path.read_link() else { return path.to_path_buf() };
+    path.canonicalize().unwrap_or_else(|_| path.parent().unwrap_or(Path::new("")).join(next))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use plimsoll_machine::files::followed;
 use plimsoll_memory::{Error, Result};
 use tempfile::TempPath;
 
@@ -29,8 +30,9 @@ impl Partial {
     ///
     /// [`Error::Config`] where no file can be there, [`Error::Device`] where it cannot be made.
     pub fn create(path: &Path, field: &'static str) -> Result<Partial> {
-        let path = &led(path);
-        if path.is_dir() || !folder_of(path).is_dir() {
+        let path = &followed(path);
+        // A device or a pipe is nothing that a file may take the place of.
+        if path.exists() && !path.is_file() || !folder_of(path).is_dir() {
             return Err(Error::Config {
                 field,
                 value: path.display().to_string(),
@@ -94,12 +96,6 @@ impl Seek for Partial {
     fn seek(&mut self, place: SeekFrom) -> io::Result<u64> {
         self.file.seek(place)
     }
-}
-
-/// Where a link leads to: that is replaced, and the link stays.
-fn led(path: &Path) -> PathBuf {
-    let Ok(next) = path.read_link() else { return path.to_path_buf() };
-    path.canonicalize().unwrap_or_else(|_| folder_of(path).join(next))
 }
 
 /// Makes something under a hidden name of its own.

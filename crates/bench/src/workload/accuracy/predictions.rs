@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use plimsoll::files::followed;
 use plimsoll_accuracy::{FoundObject, LabelClass};
 use serde_json::{Value, json};
 use tempfile::TempPath;
@@ -75,6 +76,7 @@ impl PredictionsFile {
             let file = File::options().write(true).open(path)?;
             return Ok(PredictionsFile { to: BufWriter::new(file), part: None });
         }
+        let path = followed(path);
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let mut builder = tempfile::Builder::new();
         #[cfg(unix)]
@@ -87,6 +89,7 @@ impl PredictionsFile {
 
     fn end(mut self, path: &Path) -> io::Result<()> {
         self.to.flush()?;
+        let path = followed(path);
         self.part.map_or(Ok(()), |part| part.persist(path).map_err(|error| error.error))
     }
 }
