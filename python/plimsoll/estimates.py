@@ -30,7 +30,8 @@ class Estimate:
     limit_bytes: int | None
     """What it was compared with."""
     fits: bool | None
-    """Whether the upper end of its range fits into that; None without a limit."""
+    """Whether the upper end of its range fits into that; None without a limit, and where only the weights are
+    known and they fit."""
     details: dict[str, Any] = field(repr=False)
     """Everything that the library says of it."""
 
@@ -47,8 +48,13 @@ class Estimate:
         text = f"Estimate({format_bytes(self.total_bytes)}: {terms}"
         if self.limit_bytes is None:
             return text + ")"
-        verdict = "fits into" if self.fits else "does not fit into"
-        return f"{text}; {verdict} {format_bytes(self.limit_bytes)})"
+        return f"{text}; {self._verdict()})"
+
+    def _verdict(self) -> str:
+        if self.limit_bytes is None:
+            return ""
+        words = {True: "fits into", False: "does not fit into", None: "only weights are known, which fit into"}
+        return f"{words[self.fits]} {format_bytes(self.limit_bytes)}"
 
     def _repr_html_(self) -> str:
         row = '<tr><td style="text-align:left">{}</td><td style="text-align:right">{}</td></tr>'
@@ -57,12 +63,19 @@ class Estimate:
         rows.append(row.format("<b>total</b>, estimated", total))
         verdict = ""
         if self.limit_bytes is not None:
-            colour, words = ("#1a7f37", "fits into") if self.fits else ("#cf222e", "does not fit into")
-            text = f"{words} {format_bytes(self.limit_bytes)}"
-            verdict = f'<div style="color:{colour};font-weight:600">{text}</div>'
+            colour = "#1a7f37" if self.fits else "#cf222e"
+            verdict = f'<div style="color:{colour};font-weight:600">{self._verdict()}</div>'
         name = self.details.get("model")
         head = f"<div>{html.escape(str(name))}</div>" if name else ""
         return f"<div>{head}<table>{''.join(rows)}</table>{verdict}</div>"
+
+
+def _fits(details: Mapping[str, Any], most: int | None) -> bool | None:
+    if most is None:
+        return None
+    if details.get("only_weights") and details["total_bytes"] <= most:
+        return None
+    return bool(details["range"]["high_bytes"] <= most)
 
 
 def estimate(
@@ -106,6 +119,6 @@ def estimate(
         activation_bytes=details["activation_bytes"],
         overhead_bytes=details["overhead_bytes"],
         limit_bytes=most,
-        fits=None if most is None else details["range"]["high_bytes"] <= most,
+        fits=_fits(details, most),
         details=details,
     )

@@ -7,6 +7,7 @@ import contextlib
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,9 @@ class Voxelization:
     is none. Points that are not finite, or outside the range, have no voxel.
 
     `max_voxels` is one number, or one for training and one for testing: `eval()` and `train()`
-    choose, as in PyTorch. `deterministic` is taken so that code for mmcv runs: the answer always is.
+    choose, as in PyTorch. It is no `torch.nn.Module`, so that it needs no PyTorch: a network that has one
+    passes these on in its own `train(mode)`, by `self.voxel_layer.train(mode)`. `deterministic` is
+    taken so that code for mmcv runs: the answer always is.
 
     Arrays of numpy and tensors of the processor are made on the host. Tensors of PyTorch and CuPy on
     a GPU stay there: they are not copied (unless they are not contiguous float32, aligned to 16
@@ -62,7 +65,7 @@ class Voxelization:
         self.voxel_size = voxel_size
         self.point_cloud_range = point_cloud_range
         self.max_num_points = max_num_points
-        pair = (max_voxels, max_voxels) if isinstance(max_voxels, int) else tuple(max_voxels)
+        pair = (max_voxels, max_voxels) if isinstance(max_voxels, Integral) else tuple(max_voxels)  # type: ignore[arg-type]
         if len(pair) != 2:
             raise ValueError(f"max_voxels is {max_voxels!r}; it must be one number, or two: training, testing")
         self.max_voxels: tuple[int, int] = (int(pair[0]), int(pair[1]))
@@ -72,6 +75,13 @@ class Voxelization:
         self._made = tuple(self._make(most) for most in self.max_voxels)
         self.grid_size: list[int] = list(self._made[0].grid_size)
         self.pcd_shape: list[int] = [1, self.grid_size[1], self.grid_size[0]]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_made"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._made = tuple(self._make(most) for most in self.max_voxels)
 
     def _make(self, max_voxels: int) -> HardVoxelizer:
         size = tuple(float(one) for one in self.voxel_size)
@@ -263,4 +273,9 @@ def _alike(first: Any, *others: Any) -> None:
 
 
 def _numbers(array: Any) -> Any:
+    array = np.asarray(array)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"coors and num_points are integers, not {array.dtype}")
+    if array.dtype != np.int32 and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
+        raise ValueError("coors and num_points must be numbers of int32")
     return np.require(np.asarray(array), np.int32, ("C", "A"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +90,25 @@ def test_training_and_testing_differ_in_their_maxima() -> None:
     assert repr(layer).startswith("Voxelization(voxel_size=[0.5, 0.25, 0.5], point_cloud_range=")
 
 
+def test_it_can_be_copied_and_takes_numbers_of_numpy() -> None:
+    layer = plimsoll.Voxelization(SIZE, RANGE, 3, (np.int64(5), 9)).eval()
+    assert plimsoll.Voxelization(SIZE, RANGE, 3, np.int64(5)).max_voxels == (5, 5)
+    for other in [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]:
+        assert not other.training and repr(other) == repr(layer)
+        for one, same in zip(other(cloud(200)), layer(cloud(200)), strict=True):
+            assert np.array_equal(one, same, equal_nan=True)
+
+
+def test_places_are_integers_that_there_are() -> None:
+    layer = plimsoll.Voxelization([0.5, 0.5, 3.0], RANGE, 3, 9)
+    values = np.ones((1, 2), np.float32)
+    assert layer.birds_eye(values, np.array([[0, 1, 1]]))[0, 0, 1, 1] == 1
+    with pytest.raises(ValueError, match="int32"):
+        layer.birds_eye(values, np.array([[0, 1, 2**32]]))
+    with pytest.raises(TypeError, match="integers"):
+        layer.birds_eye(values, np.array([[0.0, 1.9, 1.0]]))
+
+
 def test_the_order_of_coordinates() -> None:
     given = cloud(400)
     zyx, xyz = (plimsoll.Voxelization(SIZE, RANGE, 2, 50, order=order)(given)[1] for order in ("zyx", "xyz"))
@@ -152,6 +173,43 @@ def test_pillars_have_offsets_and_a_place_in_the_image() -> None:
         layer.birds_eye(values[:1], np.array([[0, 12, 0]], np.int32))
     with pytest.raises(ValueError, match="pillars"):
         plimsoll.Voxelization(SIZE, RANGE, 5, 60).birds_eye(values[:1], coors[:1])
+
+
+NO_ROOM = """
+import resource
+import numpy as np
+import plimsoll
+
+points = np.zeros((8_000_000, 3), np.float32)
+image = plimsoll.Voxelization([1e-4, 1e-4, 1.0], [0.0, 0.0, 0.0, 800.0, 800.0, 1.0], 32, 100)
+ways = [
+    lambda: image.birds_eye(np.ones((1, 64), np.float32), np.zeros((1, 3), np.int32)),
+    lambda: plimsoll.Voxelization([0.5] * 3, [-1.0] * 3 + [1.0] * 3, -1)(points),
+    lambda: plimsoll.Voxelization([0.5] * 3, [-1.0] * 3 + [1.0] * 3, 5, 40_000)(points),
+]
+used = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
+resource.setrlimit(resource.RLIMIT_AS, (used * 1024 + (48 << 20),) * 2)
+for way in ways:
+    try:
+        way()
+    except MemoryError as error:
+        print("refused")
+"""
+
+
+def test_no_memory_is_an_error_and_not_the_end() -> None:
+    """By one thread, and by several, whose way has tables of its own."""
+    for threads in ["1", "4"]:
+        ran = subprocess.run(
+            [sys.executable, "-c", NO_ROOM],
+            env={**os.environ, "RAYON_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+        )
+        assert ran.returncode == 0, ran.stderr
+        refused = ran.stdout.split().count("refused")
+        # One thread makes hard voxels of that cloud in little memory.
+        assert refused >= (2 if threads == "1" else 3), (threads, ran.stdout)
 
 
 def test_points_that_are_none_are_refused() -> None:

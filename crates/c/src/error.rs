@@ -76,9 +76,16 @@ pub(crate) unsafe fn slice<'a, T>(
     match (length, at.is_null()) {
         (0, _) => Ok(&[]),
         (_, true) => Err(null(field)),
+        _ if length > isize::MAX as usize / size_of::<T>() => Err(endless(field, length)),
         // SAFETY: the caller's promise.
         _ => Ok(unsafe { std::slice::from_raw_parts(at, length) }),
     }
+}
+
+/// The error for more elements than any memory has.
+fn endless(field: &'static str, length: usize) -> Error {
+    let range = "as many elements as memory can hold";
+    Error::Config { field, value: length.to_string(), range }
 }
 
 /// The same to be written.
@@ -94,6 +101,7 @@ pub(crate) unsafe fn slice_mut<'a, T>(
     match (length, at.is_null()) {
         (0, _) => Ok(&mut []),
         (_, true) => Err(null(field)),
+        _ if length > isize::MAX as usize / size_of::<T>() => Err(endless(field, length)),
         // SAFETY: the caller's promise.
         _ => Ok(unsafe { std::slice::from_raw_parts_mut(at, length) }),
     }

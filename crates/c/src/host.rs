@@ -4,8 +4,9 @@ use std::cell::RefCell;
 
 use plimsoll_memory::{Error, Result};
 use plimsoll_points::network::{
-    HardHost, HardSlices, HardSpec, HardVoxels, PointBatch, ScatterRule, birds_eye,
-    dynamic_coordinates, pillar_features, scatter_points, voxels_to_points,
+    HardHost, HardSlices, HardSpec, PillarSlices, PointBatch, ScatterRule, birds_eye_into,
+    dynamic_coordinates_into, image_length, pillar_features_into, scatter_points_into,
+    voxels_to_points_into,
 };
 
 use crate::error::{PlimsollStatus, slice, slice_mut, status};
@@ -28,11 +29,7 @@ unsafe fn clouds<'a>(
         lengths.iter().map(|length| usize::try_from(*length).unwrap_or(usize::MAX)).collect();
     let all = lengths.iter().fold(0usize, |sum, length| sum.saturating_add(*length));
     let floats = all.saturating_mul(columns as usize);
-    if floats > isize::MAX as usize / size_of::<f32>() {
-        let range = "as many points as memory can hold";
-        return Err(Error::Config { field: "lengths", value: format!("{all} points"), range });
-    }
-    // SAFETY: the caller's promise; the size was checked.
+    // SAFETY: the caller's promise.
     let floats = unsafe { slice("points", points, floats) }?;
     PointBatch::ragged(floats, columns as usize, &lengths)
 }
@@ -129,9 +126,10 @@ pub unsafe extern "C" fn plimsoll_dynamic_coordinates(
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
         // SAFETY: the caller's promise.
         let batch = unsafe { clouds(points, columns, lengths, cloud_count) }?;
-        let made = dynamic_coordinates(&batch, spec.grid(), spec.form());
+        let length = batch.points().saturating_mul(spec.form().columns());
         // SAFETY: the caller's promise.
-        unsafe { slice_mut("coordinates", coordinates, made.len()) }?.copy_from_slice(&made);
+        let to = unsafe { slice_mut("coordinates", coordinates, length) }?;
+        dynamic_coordinates_into(&batch, spec.grid(), spec.form(), to);
         Ok(())
     })
 }
@@ -156,19 +154,23 @@ pub unsafe extern "C" fn plimsoll_pillar_features(
     status(|| {
         // SAFETY: the caller's promise.
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
-        let (count, each) = (voxel_count as usize, spec.max_points() as usize * columns as usize);
-        let mut made = HardVoxels::default();
+        let (count, columns) = (voxel_count as usize, columns as usize);
+        let rows = count.saturating_mul(spec.max_points() as usize);
         // SAFETY: the caller's promise.
-        unsafe {
-            made.voxels = slice("voxels", voxels, count * each)?.to_vec();
-            let places = slice("coordinates", coordinates, count * spec.form().columns())?;
-            made.coordinates = places.to_vec();
-            made.num_points = slice("num_points", num_points, count)?.to_vec();
-        }
-        let found = pillar_features(&made, &spec, columns as usize)?;
-        // SAFETY: the caller's promise.
-        unsafe { slice_mut("features", features, found.len()) }?.copy_from_slice(&found);
-        Ok(())
+        let (made, to) = unsafe {
+            let made = PillarSlices {
+                voxels: slice("voxels", voxels, rows.saturating_mul(columns))?,
+                coordinates: slice(
+                    "coordinates",
+                    coordinates,
+                    count.saturating_mul(spec.form().columns()),
+                )?,
+                num_points: slice("num_points", num_points, count)?,
+            };
+            (made, slice_mut("features", features, rows.saturating_mul(columns.saturating_add(6)))?)
+        };
+        to.fill(0.0);
+        pillar_features_into(made, &spec, columns, to)
     })
 }
 
@@ -193,13 +195,16 @@ pub unsafe extern "C" fn plimsoll_birds_eye(
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
         let (count, features) = (voxel_count as usize, feature_count as usize);
         // SAFETY: the caller's promise.
-        let places = unsafe { slice("coordinates", coordinates, count * spec.form().columns()) }?;
+        let numbers = count.saturating_mul(spec.form().columns());
+        let length = image_length(&spec, features, cloud_count as usize);
         // SAFETY: the caller's promise.
-        let values = unsafe { slice("values", values, count * features) }?;
-        let made = birds_eye(values, features, places, &spec, cloud_count as usize)?;
-        // SAFETY: the caller's promise.
-        unsafe { slice_mut("image", image, made.len()) }?.copy_from_slice(&made);
-        Ok(())
+        let (places, values, to) = unsafe {
+            let values = slice("values", values, count.saturating_mul(features))?;
+            let places = slice("coordinates", coordinates, numbers)?;
+            (places, values, slice_mut("image", image, length)?)
+        };
+        to.fill(0.0);
+        birds_eye_into(values, features, places, &spec, to)
     })
 }
 
@@ -242,10 +247,11 @@ pub unsafe extern "C" fn plimsoll_scatter_points(
             (features, slice("point_to_voxel", point_to_voxel, points)?)
         };
         let rule = scatter_rule(rule)?;
-        let made = scatter_points(features, columns, owners, voxel_count as usize, rule)?;
+        let voxels = voxel_count as usize;
         // SAFETY: the caller's promise.
-        unsafe { slice_mut("values", values, made.len()) }?.copy_from_slice(&made);
-        Ok(())
+        let to = unsafe { slice_mut("values", values, voxels.saturating_mul(columns)) }?;
+        to.fill(0.0);
+        scatter_points_into(features, columns, owners, voxels, rule, to)
     })
 }
 
@@ -271,9 +277,9 @@ pub unsafe extern "C" fn plimsoll_voxels_to_points(
             let floats = (voxel_count as usize).saturating_mul(columns);
             (slice("values", values, floats)?, slice("point_to_voxel", point_to_voxel, points)?)
         };
-        let made = voxels_to_points(values, columns, owners)?;
         // SAFETY: the caller's promise.
-        unsafe { slice_mut("features", features, made.len()) }?.copy_from_slice(&made);
-        Ok(())
+        let to = unsafe { slice_mut("features", features, points.saturating_mul(columns)) }?;
+        to.fill(0.0);
+        voxels_to_points_into(values, columns, owners, to)
     })
 }

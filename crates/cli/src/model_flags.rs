@@ -85,7 +85,8 @@ fn image(text: &str) -> Result<(u64, u64), String> {
     let (rows, columns) = text.split_once(['x', 'X', ',']).unwrap_or((text, text));
     match (rows.trim().parse(), columns.trim().parse()) {
         (Ok(rows @ 1..=65_536), Ok(columns @ 1..=65_536)) => Ok((rows, columns)),
-        _ => Err("it must be a number of pixels such as 640, or two as in 480x640".to_string()),
+        _ => Err("it must be a number of pixels from 1 to 65536 such as 640, or two as in 480x640"
+            .to_string()),
     }
 }
 
@@ -122,11 +123,19 @@ impl ModelFlags {
             self.device.map(|device| !matches!(device.kind, BackendKind::Host | BackendKind::Sim));
         request.inputs.clone_from(&self.input);
         request.train = self.train.request();
-        if request.train.is_some() {
-            // Training is on a GPU.
+        if request.train.is_some() || self.engine == Some(Runner::TensorRt) {
+            // Training is on a GPU, and TensorRT runs nowhere else.
             request.on_gpu = Some(true);
         }
         request
+    }
+
+    /// That an estimate is for the CPU, where the engine takes more on a GPU and none is named.
+    pub(crate) fn note_of_place(&self) -> Option<String> {
+        let engine = self.engine.filter(|one| matches!(one, Runner::Ort | Runner::PyTorch))?;
+        let flag = "no --device is named, so this is for the CPU";
+        let note = format!("{flag}; on a GPU {engine} takes more: --device cuda:0");
+        self.request().on_gpu.is_none().then_some(note)
     }
 
     /// Whether the setting of this name was given.

@@ -209,8 +209,25 @@ fn a_folder_of_safetensors_is_read_with_its_config() -> Result {
     file.resize(file.len() + 2_000_000, 0);
     fs::write(folder.path().join("model.safetensors"), &file)?;
     let bare = json(&words(folder.path(), ""), 0)?;
-    assert_eq!(bare["kv_cache_bytes"], 0);
+    // What is not known is neither 0 nor an answer; that the weights alone are too much is one.
+    assert!(bare["kv_cache_bytes"].is_null() && bare["activation_bytes"].is_null());
     assert!(bare["notes"].to_string().contains("config.json"));
+    let unknown = json(&words(folder.path(), "--limit 1GiB --fleet"), 1)?;
+    assert_eq!((&unknown["fits"], &unknown["verdict"]), (&Value::Null, &"unknown".into()));
+    assert_eq!(unknown["fleet"][0]["verdict"], "unknown");
+    // A device has room to compare with, so the exit code says that there is no answer.
+    for (flags, code, is_noted) in [
+        ("", 0, false),
+        ("--engine pytorch", 0, true),
+        ("--engine tensorrt", 0, false),
+        ("--engine pytorch --device cpu", 1, false),
+    ] {
+        let notes = json(&words(folder.path(), flags), code)?["notes"].to_string();
+        let noted = notes.contains("no --device is named, so this is for the CPU");
+        assert_eq!(noted, is_noted, "{flags}: {notes}");
+    }
+    let no = json(&words(folder.path(), "--limit 1MiB"), 1)?;
+    assert_eq!((&no["fits"], &no["verdict"]), (&false.into(), &"does_not_fit".into()));
     fs::write(
         folder.path().join("config.json"),
         r#"{"model_type":"llama","num_hidden_layers":4,"hidden_size":512,"vocab_size":1000,

@@ -34,6 +34,7 @@ pub mod open;
 mod preview;
 pub mod read;
 mod reduce;
+mod room;
 mod simd;
 mod spec;
 pub mod write;

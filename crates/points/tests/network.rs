@@ -168,7 +168,7 @@ proptest! {
         let found: Vec<_> = floats.chunks_exact(3).map(|point| cells(grid, point)).collect();
         let want: Vec<i32> = found.iter().enumerate()
             .flat_map(|(point, place)| row(form, cloud(point), place.unwrap_or([-1; 3]))).collect();
-        prop_assert_eq!(dynamic_coordinates(&batch, grid, form), want);
+        prop_assert_eq!(dynamic_coordinates(&batch, grid, form).unwrap(), want);
 
         let (mut order, mut inverse) = (Vec::new(), Vec::new());
         for (point, place) in found.iter().enumerate() {
@@ -304,6 +304,16 @@ fn pillars_have_ten_features_and_a_place_in_the_image() {
     assert!(birds_eye(&[7.0], 2, &made.coordinates, &spec, 2).is_err());
     assert!(birds_eye(&[7.0; 4], 2, &made.coordinates, &spec, 1).is_err(), "a cloud too many");
     assert!(pillar_features(&made, &spec, 5).is_err());
+}
+
+/// An image of 256 PB is an error, and not the end of the process.
+#[test]
+fn what_no_memory_holds_is_refused() {
+    let spec = HardSpec::new([1e-4, 1e-4, 1.0], [0.0, 0.0, 0.0, 800.0, 800.0, 1.0], 32, 100);
+    let image = birds_eye(&[1.0; 1000], 1000, &[0, 0, 0], &spec.unwrap(), 1);
+    assert!(image.unwrap_err().is_out_of_memory());
+    let values = scatter_points(&[], 1 << 30, &[], 1 << 40, ScatterRule::Sum);
+    assert!(values.unwrap_err().is_out_of_memory());
 }
 
 #[test]

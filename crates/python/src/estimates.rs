@@ -80,6 +80,7 @@ fn of_terms<'py>(py: Python<'py>, terms: &Terms) -> PyResult<Bound<'py, PyDict>>
     dict.set_item("context", terms.context)?;
     dict.set_item("kv_dtype", terms.kv_dtype.as_deref())?;
     dict.set_item("layers", terms.layers)?;
+    dict.set_item("only_weights", terms.only_weights())?;
     let weights = PyList::empty(py);
     for part in &terms.weights {
         let row = PyDict::new(py);

@@ -216,6 +216,12 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Whether nothing but the weights is known: there is neither a graph nor what a cache takes.
+    #[must_use]
+    pub fn only_weights(&self) -> bool {
+        self.context.is_none() && self.peak.is_none() && self.training.is_none()
+    }
+
     fn settle(mut self, request: &EstimateRequest) -> Terms {
         self.overhead = EngineOverhead::of(request.runner, request.on_gpu);
         if self.held.as_ref().is_some_and(|held| held.products == 0) {

@@ -11,11 +11,11 @@ pub mod opencl;
 
 use std::ops::{AddAssign, Range};
 
-use plimsoll_machine::platform;
 use plimsoll_memory::{Error, Result};
 
 use crate::cloud::Cloud;
 use crate::network::{self, HardSpec, HardVoxels, PointBatch, ScatterRule};
+use crate::room;
 use crate::spec::{Cells, VoxelSpec};
 
 /// Some clouds, and some of the voxels of each in the order of the output.
@@ -148,7 +148,7 @@ pub trait VoxelBackend: Send + Sync {
     /// [`Error::OutOfMemory`] where a cloud does not fit, as in all calls below, which the host does
     /// for backends that have no kernels for them.
     fn dynamic(&self, batch: &PointBatch<'_>, spec: &HardSpec) -> Result<Vec<i32>> {
-        Ok(network::dynamic_coordinates(batch, spec.grid(), spec.form()))
+        network::dynamic_coordinates(batch, spec.grid(), spec.form())
     }
 
     /// Features of pillars: see [`pillar_features`](crate::network::pillar_features).
@@ -253,25 +253,7 @@ pub fn voxelize(clouds: &[Cloud], spec: &VoxelSpec) -> Result<Voxelized> {
 /// Room for this many bytes, aligned for every number, without taking the process down where
 /// there is none.
 pub(crate) fn zeroed_words(bytes: u64) -> Result<Vec<u64>> {
-    let words = usize::try_from(bytes.div_ceil(8)).map_err(|_| refused(bytes))?;
-    // Nothing is written: the system gives pages of zeros to whoever touches them first.
-    bytemuck::allocation::try_zeroed_vec(words).map_err(|()| refused(bytes))
-}
-
-/// The host has no room for this many bytes.
-fn refused(bytes: u64) -> Error {
-    Error::OutOfMemory {
-        memory: "host".to_string(),
-        requested: plimsoll_memory::Bytes(bytes),
-        available: left_on_host().unwrap_or_default(),
-    }
-}
-
-/// What the system has left for this process, or what its control group or limits leave.
-pub(crate) fn left_on_host() -> Option<plimsoll_memory::Bytes> {
-    let root = std::path::Path::new("/");
-    let free = platform::system_memory(root).ok().and_then(|memory| memory.available);
-    platform::memory_left(root).into_iter().chain(free).min()
+    room::zeroed(usize::try_from(bytes.div_ceil(8)).map_err(|_| room::refused(bytes))?)
 }
 
 /// Room in plain memory.

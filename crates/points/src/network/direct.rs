@@ -3,6 +3,8 @@
 //! Each point is written where it belongs as soon as its cell is known, and a voxel is cleared when
 //! its first point comes. Voxels are so written in order, and later points find theirs in a cache.
 
+use plimsoll_memory::Result;
+
 use super::group;
 use super::places::{CellPlaces, HashedPlaces, VoxelPlaces};
 use super::{HardSlices, HardSpec};
@@ -44,16 +46,24 @@ pub(super) struct DirectCloud<'c> {
 
 impl DirectVoxels {
     /// Makes the voxels of a cloud; gives how many there are, or nothing where there is no room.
-    pub(super) fn run(&mut self, cloud: DirectCloud<'_>, to: HardSlices<'_>) -> Option<usize> {
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`](plimsoll_memory::Error::OutOfMemory) where there is none to work in.
+    pub(super) fn run(
+        &mut self,
+        cloud: DirectCloud<'_>,
+        to: HardSlices<'_>,
+    ) -> Result<Option<usize>> {
         let spec = cloud.spec;
         let points = cloud.floats.len() / cloud.columns;
         let (cells, voxels) = (spec.grid().voxels(), spec.most_voxels(points as u64) as usize);
         if cells <= DENSE && voxels <= CellPlaces::VOXELS {
-            self.dense.clear(cells as usize);
-            run_in(&mut self.dense, cloud, to)
+            self.dense.clear(cells as usize)?;
+            Ok(run_in(&mut self.dense, cloud, to))
         } else {
-            self.hashed.clear(voxels);
-            run_in(&mut self.hashed, cloud, to)
+            self.hashed.clear(voxels)?;
+            Ok(run_in(&mut self.hashed, cloud, to))
         }
     }
 }

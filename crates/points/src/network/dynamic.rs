@@ -6,11 +6,11 @@ use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
 use super::group::{self, CellNumber};
-use super::hard::resize;
 use super::shares::{FindCells, PointShares};
 use super::{CoordinateForm, PointBatch};
 use crate::grid::VoxelGrid;
 use crate::reduce::{largest, mean, sum};
+use crate::room;
 use crate::simd::place::SimdPlaces;
 
 /// Points of a piece of parallel work.
@@ -18,18 +18,33 @@ const PIECE: usize = 1 << 13;
 
 /// The coordinates of every point's voxel, −1 where it has none: what mmcv's operator gives for
 /// `max_points` of −1. With a batch index, the number of the cloud stands in front of these too.
-#[must_use]
+///
+/// # Errors
+///
+/// [`Error::OutOfMemory`] where there is no room for them, as everywhere here.
 pub fn dynamic_coordinates(
     batch: &PointBatch<'_>,
     grid: &VoxelGrid,
     form: CoordinateForm,
-) -> Vec<i32> {
+) -> Result<Vec<i32>> {
+    let mut made = room::zeroed(batch.points().saturating_mul(form.columns()))?;
+    dynamic_coordinates_into(batch, grid, form, &mut made);
+    Ok(made)
+}
+
+/// The same into memory of the caller's, as many numbers as there are; what is past its end is left away.
+pub fn dynamic_coordinates_into(
+    batch: &PointBatch<'_>,
+    grid: &VoxelGrid,
+    form: CoordinateForm,
+    to: &mut [i32],
+) {
     let (columns, width) = (batch.columns(), form.columns());
-    let mut made = vec![0; batch.points() * width];
-    let mut rest = made.as_mut_slice();
+    let mut rest = to;
     for cloud in 0..batch.clouds() {
         let floats = batch.cloud(cloud);
-        let (own, after) = rest.split_at_mut(floats.len() / columns * width);
+        let own_length = (floats.len() / columns * width).min(rest.len());
+        let (own, after) = rest.split_at_mut(own_length);
         rest = after;
         let pieces = own.par_chunks_mut(PIECE * width).zip(floats.par_chunks(PIECE * columns));
         group::each_piece(floats.len() / columns, pieces, |(own, floats)| {
@@ -38,7 +53,6 @@ pub fn dynamic_coordinates(
             }
         });
     }
-    made
 }
 
 /// The cells of a point along z, y and x.
@@ -90,7 +104,7 @@ impl UniqueVoxels {
                 Some(places) => firsts_of(places, batch, cloud),
                 None => firsts_of(grid, batch, cloud),
             };
-            made.add(batch, grid, form, cloud, &firsts);
+            made.add(batch, grid, form, cloud, &firsts?)?;
         }
         Ok(made)
     }
@@ -103,10 +117,16 @@ impl UniqueVoxels {
         form: CoordinateForm,
         cloud: usize,
         firsts: &[AtomicU32],
-    ) {
+    ) -> Result<()> {
         let (floats, columns, before) =
             (batch.cloud(cloud), batch.columns(), self.num_points.len());
-        let mut numbers = vec![0i32; firsts.len()];
+        let mut numbers = room::zeroed::<i32>(firsts.len())?;
+        let is_first =
+            |(point, first): &(usize, &AtomicU32)| first.load(Ordering::Relaxed) as usize == *point;
+        let voxels = firsts.iter().enumerate().filter(is_first).count();
+        room::reserve(&mut self.point_to_voxel, firsts.len())?;
+        room::reserve(&mut self.num_points, voxels)?;
+        room::reserve(&mut self.coordinates, voxels * form.columns())?;
         for (point, first) in firsts.iter().enumerate() {
             let first = first.load(Ordering::Relaxed);
             if first == NONE {
@@ -126,6 +146,7 @@ impl UniqueVoxels {
             self.num_points[number as usize] += 1;
         }
         self.clouds.push(self.num_points.len() - before);
+        Ok(())
     }
 }
 
@@ -136,11 +157,12 @@ fn firsts_of<K: CellNumber>(
     finder: &impl FindCells<K>,
     batch: &PointBatch<'_>,
     cloud: usize,
-) -> Vec<AtomicU32> {
+) -> Result<Vec<AtomicU32>> {
     let (mut shares, mut cells) = (PointShares::default(), Vec::new());
-    shares.divide(finder, batch.cloud(cloud), batch.columns(), &mut cells);
+    shares.divide(finder, batch.cloud(cloud), batch.columns(), &mut cells)?;
     let (points, mut tables) = (shares.points(), Vec::new());
-    let firsts: Vec<AtomicU32> = cells.iter().map(|_| AtomicU32::new(NONE)).collect();
+    let mut firsts = Vec::new();
+    room::fit_length(&mut firsts, cells.len(), || AtomicU32::new(NONE))?;
     group::visit(&shares, &cells, &mut tables, |position, cell| {
         let first = if cell.seen == 0 { position } else { cell.last };
         let point = |position: u32| points.get(position as usize).copied().unwrap_or(NONE);
@@ -148,8 +170,8 @@ fn firsts_of<K: CellNumber>(
             own.store(point(first), Ordering::Relaxed);
         }
         cell.seen == 0
-    });
-    firsts
+    })?;
+    Ok(firsts)
 }
 
 /// What is made of the points of a voxel. Each goes through them in the order of points.
@@ -179,13 +201,31 @@ pub fn scatter_points(
     rule: ScatterRule,
 ) -> Result<Vec<f32>> {
     check_scatter(features.len(), columns, point_to_voxel, voxels)?;
-    let (ends, order) = sorted(point_to_voxel, voxels)?;
-    let mut made = Vec::new();
-    resize(&mut made, voxels.saturating_mul(columns))?;
+    let mut made = room::zeroed(voxels.saturating_mul(columns))?;
+    scatter_points_into(features, columns, point_to_voxel, voxels, rule, &mut made)?;
+    Ok(made)
+}
+
+/// The same into zeros of the caller's.
+///
+/// # Errors
+///
+/// As [`scatter_points`], and where there are not as many zeros.
+pub fn scatter_points_into(
+    features: &[f32],
+    columns: usize,
+    point_to_voxel: &[i32],
+    voxels: usize,
+    rule: ScatterRule,
+    to: &mut [f32],
+) -> Result<()> {
+    check_scatter(features.len(), columns, point_to_voxel, voxels)?;
+    check_result(to.len(), voxels.saturating_mul(columns))?;
     if columns == 0 {
-        return Ok(made);
+        return Ok(());
     }
-    made.par_chunks_mut(columns).enumerate().for_each(|(voxel, made)| {
+    let (ends, order) = sorted(point_to_voxel, voxels)?;
+    to.par_chunks_mut(columns).enumerate().for_each(|(voxel, made)| {
         let start = voxel.checked_sub(1).map_or(0, |before| ends[before]);
         let points = &order[start..ends[voxel]];
         for (column, value) in made.iter_mut().enumerate().filter(|_| !points.is_empty()) {
@@ -197,13 +237,21 @@ pub fn scatter_points(
             };
         }
     });
-    Ok(made)
+    Ok(())
+}
+
+/// Whether a result has the length that it is to have.
+pub(super) fn check_result(is: usize, wanted: usize) -> Result<()> {
+    if is == wanted {
+        return Ok(());
+    }
+    let value = format!("{is} instead of {wanted} numbers");
+    Err(Error::Config { field: "result", value, range: "as many as there are to write" })
 }
 
 /// Points by voxel, in their order; and where each voxel's end.
 fn sorted(point_to_voxel: &[i32], voxels: usize) -> Result<(Vec<usize>, Vec<u32>)> {
-    let mut ends: Vec<usize> = Vec::new();
-    resize(&mut ends, voxels)?;
+    let mut ends: Vec<usize> = room::zeroed(voxels)?;
     for voxel in point_to_voxel.iter().filter_map(|voxel| usize::try_from(*voxel).ok()) {
         ends[voxel] += 1;
     }
@@ -211,7 +259,7 @@ fn sorted(point_to_voxel: &[i32], voxels: usize) -> Result<(Vec<usize>, Vec<u32>
     for end in &mut ends {
         before += std::mem::replace(end, before);
     }
-    let mut order = vec![0u32; before];
+    let mut order = room::zeroed::<u32>(before)?;
     for (point, voxel) in point_to_voxel.iter().enumerate() {
         if let Ok(voxel) = usize::try_from(*voxel) {
             order[ends[voxel]] = point as u32;
@@ -232,16 +280,35 @@ pub fn voxels_to_points(
     point_to_voxel: &[i32],
 ) -> Result<Vec<f32>> {
     let voxels = values.len().checked_div(columns).unwrap_or(0);
-    check_scatter(point_to_voxel.len() * columns, columns, point_to_voxel, voxels)?;
-    let mut made = vec![0.0; point_to_voxel.len() * columns];
+    check_scatter(point_to_voxel.len().saturating_mul(columns), columns, point_to_voxel, voxels)?;
+    let mut made = room::zeroed(point_to_voxel.len().saturating_mul(columns))?;
+    voxels_to_points_into(values, columns, point_to_voxel, &mut made)?;
+    Ok(made)
+}
+
+/// The same into zeros of the caller's.
+///
+/// # Errors
+///
+/// As [`voxels_to_points`], and where there are not as many zeros.
+pub fn voxels_to_points_into(
+    values: &[f32],
+    columns: usize,
+    point_to_voxel: &[i32],
+    to: &mut [f32],
+) -> Result<()> {
+    let voxels = values.len().checked_div(columns).unwrap_or(0);
+    let floats = point_to_voxel.len().saturating_mul(columns);
+    check_scatter(floats, columns, point_to_voxel, voxels)?;
+    check_result(to.len(), floats)?;
     if columns > 0 {
-        made.par_chunks_mut(columns).zip(point_to_voxel).for_each(|(made, voxel)| {
+        to.par_chunks_mut(columns).zip(point_to_voxel).for_each(|(made, voxel)| {
             if let Ok(voxel) = usize::try_from(*voxel) {
                 made.copy_from_slice(&values[voxel * columns..(voxel + 1) * columns]);
             }
         });
     }
-    Ok(made)
+    Ok(())
 }
 
 /// Whether each point has a voxel that there is, or none, and as many floats as columns.

@@ -6,10 +6,14 @@
 //!
 //! Small clouds are left to the calling thread alone: to wake another takes as long as they do.
 
+use std::sync::{Mutex, PoisonError};
+
+use plimsoll_memory::Result;
 use rayon::iter::plumbing::{Producer, ProducerCallback};
 use rayon::prelude::*;
 
 use super::shares::PointShares;
+use crate::room;
 use crate::simd;
 use crate::simd::place;
 
@@ -116,27 +120,28 @@ impl<K: CellNumber> CellTable<K> {
     pub(super) const MOST_ENTRIES: u64 = 4;
 
     /// Empty, for the cells of so many points. A small table need not grow.
-    fn clear(&mut self, points: usize) {
+    fn clear(&mut self, points: usize) -> Result<()> {
         let most = slots(points);
         let least = if is_small(points) { most } else { slots(points / 4) };
         if (least..=most).contains(&self.entries.len()) {
             self.entries.fill(CellEntry::default());
         } else {
-            // Not two of them at once.
             self.entries = Vec::new();
-            self.entries = vec![CellEntry::default(); least];
+            room::fit_length(&mut self.entries, least, CellEntry::default)?;
         }
         self.used = 0;
         self.shift = 64 - self.entries.len().trailing_zeros();
+        Ok(())
     }
 
     fn slot(&self, key: K) -> usize {
         (mixed(key.number()) >> self.shift) as usize
     }
 
-    fn grow(&mut self) {
-        let old = std::mem::take(&mut self.entries);
-        self.entries = vec![CellEntry::default(); 2 * old.len()];
+    fn grow(&mut self) -> Result<()> {
+        let mut larger = Vec::new();
+        room::fit_length(&mut larger, 2 * self.entries.len(), CellEntry::default)?;
+        let old = std::mem::replace(&mut self.entries, larger);
         self.shift = 64 - self.entries.len().trailing_zeros();
         let mask = self.entries.len() - 1;
         for entry in old.into_iter().filter(|entry| entry.seen != 0) {
@@ -146,6 +151,7 @@ impl<K: CellNumber> CellTable<K> {
             }
             self.entries[at] = entry;
         }
+        Ok(())
     }
 }
 
@@ -156,9 +162,9 @@ impl<K: CellNumber> CellTable<K> {
     }
 
     /// The entry of a cell, which is new where nothing was seen of it.
-    fn entry(&mut self, key: K) -> &mut CellEntry<K> {
+    fn entry(&mut self, key: K) -> Result<&mut CellEntry<K>> {
         if 4 * (self.used + 1) > 3 * self.entries.len() {
-            self.grow();
+            self.grow()?;
         }
         let (mut at, mask) = (self.slot(key), self.entries.len() - 1);
         while self.entries[at].seen != 0 && self.entries[at].key != key {
@@ -166,7 +172,7 @@ impl<K: CellNumber> CellTable<K> {
         }
         self.used += usize::from(self.entries[at].seen == 0);
         self.entries[at].key = key;
-        &mut self.entries[at]
+        Ok(&mut self.entries[at])
     }
 }
 
@@ -178,26 +184,32 @@ pub(super) fn visit<K: CellNumber>(
     cells: &[K],
     tables: &mut Vec<CellTable<K>>,
     visit: impl Fn(u32, &CellEntry<K>) -> bool + Sync,
-) {
+) -> Result<()> {
     tables.resize_with(shares.workers(), CellTable::default);
     // All before any grows, so that no table of another cloud's size is left.
     for (worker, table) in tables.iter_mut().enumerate() {
-        table.clear(shares.parts(worker).map(|part| part.len()).sum());
+        table.clear(shares.parts(worker).map(|part| part.len()).sum())?;
     }
+    let result = Mutex::new(Ok(()));
     each_piece(cells.len(), tables.par_iter_mut().enumerate(), |(worker, table)| {
-        for part in shares.parts(worker) {
+        let visited = shares.parts(worker).try_for_each(|part| {
             let cells = cells.get(part.clone()).unwrap_or_default();
             for (index, cell) in cells.iter().enumerate() {
                 if let Some(ahead) = cells.get(index + AHEAD) {
                     table.fetch(*ahead);
                 }
                 let position = (part.start + index) as u32;
-                let entry = table.entry(*cell);
+                let entry = table.entry(*cell)?;
                 if visit(position, entry) {
                     entry.last = position;
                 }
                 entry.seen = entry.seen.saturating_add(1);
             }
+            Ok(())
+        });
+        if visited.is_err() {
+            *result.lock().unwrap_or_else(PoisonError::into_inner) = visited;
         }
     });
+    result.into_inner().unwrap_or_else(PoisonError::into_inner)
 }

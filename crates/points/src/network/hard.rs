@@ -15,6 +15,7 @@ use super::places::HashedPlaces;
 use super::shares::DroppedPoints;
 use super::{HardSpec, PointBatch};
 use crate::grid::VoxelGrid;
+use crate::room::{reserve, resize};
 use crate::simd;
 use crate::simd::place::SimdPlaces;
 
@@ -87,7 +88,7 @@ impl HardHost {
         (made.not_finite, made.outside) = (0, 0);
         let mut before = 0;
         for cloud in 0..batch.clouds() {
-            let dropped = self.link(batch, cloud);
+            let dropped = self.link(batch, cloud)?;
             made.not_finite += dropped.not_finite;
             made.outside += dropped.outside;
             let voxels = self.links.voxels();
@@ -120,7 +121,7 @@ impl HardHost {
         for cloud in 0..batch.clouds() {
             let room = to.from(before, &spec, columns);
             let most = room.capacity(&spec, columns);
-            let voxels = self.make(batch, cloud, room).ok_or_else(|| Error::Config {
+            let voxels = self.make(batch, cloud, room)?.ok_or_else(|| Error::Config {
                 field: "capacity",
                 value: format!("{} voxels", before + most),
                 range: "min(points, max_voxels) of each cloud",
@@ -132,7 +133,12 @@ impl HardHost {
     }
 
     /// Makes the voxels of one cloud; gives how many there are, or nothing where there is no room.
-    fn make(&mut self, batch: &PointBatch<'_>, cloud: usize, to: HardSlices<'_>) -> Option<usize> {
+    fn make(
+        &mut self,
+        batch: &PointBatch<'_>,
+        cloud: usize,
+        to: HardSlices<'_>,
+    ) -> Result<Option<usize>> {
         let (floats, columns) = (batch.cloud(cloud), batch.columns());
         if let Some((rule, _)) = &self.narrow
             && direct::is_quickest(floats.len() / columns)
@@ -141,10 +147,13 @@ impl HardHost {
             let cloud = DirectCloud { rule, spec: &self.spec, floats, columns, number };
             return self.direct.run(cloud, to);
         }
-        self.link(batch, cloud);
+        self.link(batch, cloud)?;
         let voxels = self.links.voxels();
-        (voxels <= to.capacity(&self.spec, columns)).then(|| self.fill(batch, cloud, 0, to))?;
-        Some(voxels)
+        let fits = voxels <= to.capacity(&self.spec, columns);
+        Ok(fits.then(|| {
+            self.fill(batch, cloud, 0, to);
+            voxels
+        }))
     }
 
     /// Makes the voxels of one cloud and hands them to `take` a part at a time, at most so many
@@ -161,7 +170,7 @@ impl HardHost {
         made: &mut HardVoxels,
         take: &mut dyn FnMut(&HardVoxels) -> Result<()>,
     ) -> Result<usize> {
-        let dropped = self.link(batch, cloud);
+        let dropped = self.link(batch, cloud)?;
         (made.not_finite, made.outside) = (dropped.not_finite, dropped.outside);
         let voxels = self.links.voxels();
         for start in (0..voxels).step_by(part.max(1)) {
@@ -193,7 +202,7 @@ impl HardHost {
     }
 
     /// Chains the points of one cloud and numbers its voxels.
-    fn link(&mut self, batch: &PointBatch<'_>, cloud: usize) -> DroppedPoints {
+    fn link(&mut self, batch: &PointBatch<'_>, cloud: usize) -> Result<DroppedPoints> {
         let (floats, columns) = (batch.cloud(cloud), batch.columns());
         let spec = &self.spec;
         match &mut self.narrow {
@@ -357,33 +366,5 @@ impl HardVoxels {
         resize(&mut self.voxels, floats)?;
         resize(&mut self.coordinates, voxels * spec.form().columns())?;
         resize(&mut self.num_points, voxels)
-    }
-}
-
-/// Without taking the process down where there is no room.
-pub(super) fn resize<T: bytemuck::Zeroable + Copy>(list: &mut Vec<T>, length: usize) -> Result<()> {
-    if list.is_empty() && length > list.capacity() {
-        // The system gives pages of zeros, which then need no writing.
-        let fresh = bytemuck::allocation::try_zeroed_vec(length);
-        *list =
-            fresh.map_err(|()| refused((length as u64).saturating_mul(size_of::<T>() as u64)))?;
-        return Ok(());
-    }
-    reserve(list, length.saturating_sub(list.len()))?;
-    list.resize(length, T::zeroed());
-    Ok(())
-}
-
-/// Room for more, without taking the process down where there is none.
-fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
-    let bytes = (more as u64).saturating_mul(size_of::<T>() as u64);
-    list.try_reserve(more).map_err(|_| refused(bytes))
-}
-
-fn refused(bytes: u64) -> Error {
-    Error::OutOfMemory {
-        memory: "host".to_string(),
-        requested: plimsoll_memory::Bytes(bytes),
-        available: plimsoll_memory::Bytes::ZERO,
     }
 }

@@ -3,11 +3,13 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use plimsoll_memory::Result;
 use rayon::prelude::*;
 
 use super::HardSpec;
 use super::group::{self, CellNumber, CellTable};
-use super::shares::{self, DroppedPoints, FindCells, PIECE, PointShares};
+use super::shares::{DroppedPoints, FindCells, PIECE, PointShares};
+use crate::room;
 
 /// Which points are in one voxel: what lies between finding cells and filling voxels. Points are
 /// told by their positions.
@@ -46,10 +48,10 @@ impl HardLinks {
         floats: &[f32],
         columns: usize,
         spec: &HardSpec,
-    ) -> DroppedPoints {
+    ) -> Result<DroppedPoints> {
         let Workspace { cells, tables } = workspace;
-        let dropped = self.shares.divide(finder, floats, columns, cells);
-        shares::fit_length(&mut self.next, cells.len(), || AtomicU32::new(END));
+        let dropped = self.shares.divide(finder, floats, columns, cells)?;
+        room::fit_length(&mut self.next, cells.len(), || AtomicU32::new(END))?;
         let next = self.next.as_slice();
         let set = |position: u32, value: u32| {
             if let Some(next) = next.get(position as usize) {
@@ -65,9 +67,9 @@ impl HardLinks {
                 _ => {}
             }
             chained
-        });
-        self.number(spec.max_voxels() as usize);
-        dropped
+        })?;
+        self.number(spec.max_voxels() as usize)?;
+        Ok(dropped)
     }
 
     /// Points of the cloud.
@@ -91,7 +93,7 @@ impl HardLinks {
     }
 
     /// Lists the first points in order, no more than there may be voxels.
-    fn number(&mut self, most: usize) {
+    fn number(&mut self, most: usize) -> Result<()> {
         let HardLinks { shares, next, firsts } = self;
         let pieces = 0..next.len().div_ceil(PIECE);
         let marks = |piece: usize| next.get(shares.inside(piece)).unwrap_or_default();
@@ -103,7 +105,7 @@ impl HardLinks {
         } else {
             pieces.into_par_iter().map(count).collect()
         };
-        shares::fit_length(firsts, counts.iter().sum(), || 0);
+        room::fit_length(firsts, counts.iter().sum(), || 0)?;
         let mut rest = firsts.as_mut_slice();
         let mut parts = Vec::with_capacity(counts.len());
         for count in counts {
@@ -132,6 +134,7 @@ impl HardLinks {
             part.iter_mut().zip(words).for_each(|(to, point)| *to = positions[point]);
         });
         firsts.truncate(most);
+        Ok(())
     }
 
     /// Calls `visit` for the points of a voxel, no more than it may have.

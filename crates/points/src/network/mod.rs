@@ -24,10 +24,13 @@ mod spec;
 
 pub(crate) use dynamic::check_scatter;
 pub use dynamic::{
-    ScatterRule, UniqueVoxels, dynamic_coordinates, scatter_points, voxels_to_points,
+    ScatterRule, UniqueVoxels, dynamic_coordinates, dynamic_coordinates_into, scatter_points,
+    scatter_points_into, voxels_to_points, voxels_to_points_into,
 };
 pub use hard::{HardHost, HardSlices, HardVoxels, hard_voxelize};
-pub use pillars::{birds_eye, pillar_features};
+pub use pillars::{
+    PillarSlices, birds_eye, birds_eye_into, image_length, pillar_features, pillar_features_into,
+};
 pub(crate) use pillars::{check_image, check_pillars, no_image};
 pub use points::PointBatch;
 pub use spec::{CoordinateForm, CoordinateOrder, HardSpec};

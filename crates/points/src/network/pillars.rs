@@ -3,8 +3,10 @@
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
+use super::dynamic::check_result;
 use super::{CoordinateForm, CoordinateOrder, HardSpec, HardVoxels};
 use crate::reduce::{mean, quiet};
+use crate::room;
 
 /// The features of every point of every voxel: those that it has, its offset from the mean of its
 /// voxel's points, and from the voxel's centre, x, y and z each. Points with an intensity so get
@@ -19,13 +21,44 @@ use crate::reduce::{mean, quiet};
 /// [`Error::Config`] where `made` has not the shape that the spec and the columns say.
 pub fn pillar_features(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<Vec<f32>> {
     check_pillars(made, spec, columns)?;
+    let rows = made.num_points.len().saturating_mul(spec.max_points() as usize);
+    let mut features = room::zeroed(rows.saturating_mul(columns + 6))?;
+    let HardVoxels { voxels, coordinates, num_points, .. } = made;
+    let made = PillarSlices { voxels, coordinates, num_points };
+    pillar_features_into(made, spec, columns, &mut features)?;
+    Ok(features)
+}
+
+/// Hard voxels in memory of the caller's.
+#[derive(Debug, Clone, Copy)]
+pub struct PillarSlices<'s> {
+    /// Voxels, points, columns.
+    pub voxels: &'s [f32],
+    /// Voxels, and three or four numbers of each.
+    pub coordinates: &'s [i32],
+    /// Points of each voxel.
+    pub num_points: &'s [i32],
+}
+
+/// The same of voxels that the caller has, into zeros of the caller's.
+///
+/// # Errors
+///
+/// As [`pillar_features`], and where there are not as many zeros.
+pub fn pillar_features_into(
+    made: PillarSlices<'_>,
+    spec: &HardSpec,
+    columns: usize,
+    features: &mut [f32],
+) -> Result<()> {
+    check_pillar_slices(made, spec, columns)?;
     let (points, form) = (spec.max_points() as usize, spec.form());
-    let voxels = made.num_points.len();
     let width = columns + 6;
-    let mut features = vec![0.0; voxels * points * width];
+    let rows = made.num_points.len().saturating_mul(points);
+    check_result(features.len(), rows.saturating_mul(width))?;
     let rows =
         features.par_chunks_mut(points * width).zip(made.voxels.par_chunks(points * columns));
-    let cells = made.coordinates.par_chunks(form.columns()).zip(&made.num_points);
+    let cells = made.coordinates.par_chunks(form.columns()).zip(made.num_points);
     rows.zip(cells).for_each(|((features, voxel), (cells, count))| {
         let count = usize::try_from(*count).unwrap_or(0).min(points);
         let own = &voxel[..count * columns];
@@ -41,14 +74,20 @@ pub fn pillar_features(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Re
             }
         }
     });
-    Ok(features)
+    Ok(())
 }
 
 /// Whether hard voxels have the shape that a spec and their columns say.
 pub(crate) fn check_pillars(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<()> {
+    let HardVoxels { voxels, coordinates, num_points, .. } = made;
+    check_pillar_slices(PillarSlices { voxels, coordinates, num_points }, spec, columns)
+}
+
+fn check_pillar_slices(made: PillarSlices<'_>, spec: &HardSpec, columns: usize) -> Result<()> {
     let voxels = made.num_points.len();
-    let fits = made.voxels.len() == voxels * spec.max_points() as usize * columns
-        && made.coordinates.len() == voxels * spec.form().columns()
+    let rows = voxels.saturating_mul(spec.max_points() as usize);
+    let fits = made.voxels.len() == rows.saturating_mul(columns)
+        && made.coordinates.len() == voxels.saturating_mul(spec.form().columns())
         && columns >= 3;
     if fits {
         return Ok(());
@@ -111,11 +150,41 @@ pub fn birds_eye(
     spec: &HardSpec,
     clouds: usize,
 ) -> Result<Vec<f32>> {
+    check_image(values, features, coordinates, spec)?;
+    let mut image = room::zeroed(image_length(spec, features, clouds))?;
+    birds_eye_into(values, features, coordinates, spec, &mut image)?;
+    Ok(image)
+}
+
+/// Numbers of an image from above.
+#[must_use]
+pub fn image_length(spec: &HardSpec, features: usize, clouds: usize) -> usize {
+    let [_, height, width] = spec.grid().dims().map(|extent| extent as usize);
+    clouds.saturating_mul(features).saturating_mul(height.saturating_mul(width))
+}
+
+/// The same into zeros of the caller's, an image for each cloud.
+///
+/// # Errors
+///
+/// As [`birds_eye`], and where there is not room for whole images.
+pub fn birds_eye_into(
+    values: &[f32],
+    features: usize,
+    coordinates: &[i32],
+    spec: &HardSpec,
+    image: &mut [f32],
+) -> Result<()> {
     let pillars = check_image(values, features, coordinates, spec)?;
     let [_, height, width] = spec.grid().dims().map(|extent| extent as usize);
-    let form = spec.form();
-    let area = height * width;
-    let mut places = Vec::with_capacity(pillars);
+    let (form, area) = (spec.form(), height * width);
+    let one = image_length(spec, features, 1);
+    let clouds = image.len().checked_div(one).unwrap_or(usize::MAX);
+    if one > 0 {
+        check_result(image.len(), clouds * one)?;
+    }
+    let mut places = Vec::new();
+    room::reserve(&mut places, pillars)?;
     for cells in coordinates.chunks_exact(form.columns()) {
         let (cloud, cells) = cells.split_at(form.columns() - 3);
         let [z, y, x] = match form.order {
@@ -130,7 +199,6 @@ pub fn birds_eye(
         let ((y, x), cloud) = at.ok_or_else(|| no_image(format!("{cloud},{z},{y},{x}")))?;
         places.push((cloud, y * width + x));
     }
-    let mut image = vec![0.0; clouds * features * area];
     if area > 0 {
         image.par_chunks_mut(area).enumerate().for_each(|(plane, image)| {
             let (cloud, feature) = (plane / features, plane % features);
@@ -141,5 +209,5 @@ pub fn birds_eye(
             }
         });
     }
-    Ok(image)
+    Ok(())
 }

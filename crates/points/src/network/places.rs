@@ -2,7 +2,10 @@
 //!
 //! A place says which cloud it was written for, so that places need not be cleared for the next.
 
+use plimsoll_memory::Result;
+
 use super::group;
+use crate::room;
 use crate::simd;
 
 /// Where the voxels of cells are looked up.
@@ -31,12 +34,15 @@ impl CellPlaces {
     pub(super) const VOXELS: usize = 1 << (u32::BITS - Self::CLOUD_BITS);
 
     /// Nothing known, for a cloud of a grid of so many cells.
-    pub(super) fn clear(&mut self, cells: usize) {
+    pub(super) fn clear(&mut self, cells: usize) -> Result<()> {
         self.cloud += 1;
         if self.places.len() != cells || self.cloud > Self::CLOUD {
-            self.places = vec![0; cells];
+            // Not two of them at once, and none of the old where there is no room.
+            self.places = Vec::new();
+            self.places = room::zeroed(cells)?;
             self.cloud = 1;
         }
+        Ok(())
     }
 }
 
@@ -81,17 +87,18 @@ impl HashedPlaces {
     pub(super) const MOST_BYTES: u64 = 4 * size_of::<u64>() as u64;
 
     /// Nothing known, for a cloud of at most so many voxels.
-    pub(super) fn clear(&mut self, voxels: usize) {
+    pub(super) fn clear(&mut self, voxels: usize) -> Result<()> {
         let room = (2 * voxels).next_power_of_two().max(64);
         self.cloud += 1;
         if self.places.len() < room || self.cloud > Self::CLOUD {
             // Not two of them at once.
             self.places = Vec::new();
-            self.places = vec![0; room];
+            self.places = room::zeroed(room)?;
             self.cloud = 1;
         }
         self.last = room - 1;
         self.shift = u64::BITS - room.trailing_zeros();
+        Ok(())
     }
 
     #[inline(always)]
@@ -168,9 +175,9 @@ mod tests {
 
     #[test]
     fn cells_have_the_voxels_of_this_cloud_alone() {
-        let clear = |places: &mut CellPlaces| places.clear(CELLS as usize);
+        let clear = |places: &mut CellPlaces| places.clear(CELLS as usize).unwrap();
         check(CellPlaces::default(), clear, CellPlaces::CLOUD + 3, CellPlaces::VOXELS);
-        let clear = |places: &mut HashedPlaces| places.clear(12);
+        let clear = |places: &mut HashedPlaces| places.clear(12).unwrap();
         check(HashedPlaces::default(), clear, 2 * HashedPlaces::CLOUD + 3, HashedPlaces::VOXELS);
     }
 
@@ -178,7 +185,7 @@ mod tests {
     fn a_table_that_is_half_full_tells_all_cells_apart() {
         let mut places = HashedPlaces::default();
         for voxels in [500, 40_000, 7] {
-            places.clear(voxels);
+            places.clear(voxels).unwrap();
             let cell = |voxel: usize| ((1 << 30) - 1 - 3 * voxel) as u32;
             (0..voxels).for_each(|voxel| places.set(cell(voxel), voxel));
             assert!((0..voxels).all(|voxel| places.get(cell(voxel)) == Some(voxel)));

@@ -7,10 +7,12 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use plimsoll_memory::Result;
 use rayon::prelude::*;
 
 use super::group::{self, CellNumber};
 use crate::grid::VoxelGrid;
+use crate::room;
 use crate::simd;
 use crate::simd::place::{BLOCK, SimdPlaces};
 
@@ -74,21 +76,22 @@ impl PointShares {
         floats: &[f32],
         columns: usize,
         cells: &mut Vec<K>,
-    ) -> DroppedPoints {
+    ) -> Result<DroppedPoints> {
         let points = floats.len() / columns;
         let threads = if group::is_small(points) { 1 } else { rayon::current_num_threads() };
         self.workers = threads.clamp(1, MOST_WORKERS);
-        fit_length(&mut self.points, points, || 0);
-        fit_length(&mut self.ends, points.div_ceil(PIECE) * self.workers, || 0);
-        fit_length(cells, points, || K::NOWHERE);
+        room::fit_length(&mut self.points, points, || 0)?;
+        room::fit_length(&mut self.ends, points.div_ceil(PIECE) * self.workers, || 0)?;
+        room::fit_length(cells, points, || K::NOWHERE)?;
         let (not_finite, outside) = (AtomicU64::new(0), AtomicU64::new(0));
         let own = self.points.par_chunks_mut(PIECE).zip(cells.par_chunks_mut(PIECE));
         let pieces = floats.par_chunks(PIECE * columns).zip(own);
         let pieces = pieces.zip(self.ends.par_chunks_mut(self.workers)).enumerate();
         group::each_piece(points, pieces, |(piece, ((floats, (points, cells)), ends))| {
-            let mut found = vec![K::NOWHERE; cells.len()];
-            finder.find(floats, columns, &mut found);
-            let inside = divide_piece(&found, (piece * PIECE) as u32, points, cells, ends);
+            let mut found = [K::NOWHERE; PIECE];
+            let found = &mut found[..cells.len()];
+            finder.find(floats, columns, found);
+            let inside = divide_piece(found, (piece * PIECE) as u32, points, cells, ends);
             let mut dropped = DroppedPoints::default();
             for point in points.get(inside..).unwrap_or_default() {
                 let at = (*point as usize - piece * PIECE) * columns;
@@ -97,7 +100,8 @@ impl PointShares {
             not_finite.fetch_add(dropped.not_finite, Ordering::Relaxed);
             outside.fetch_add(dropped.outside, Ordering::Relaxed);
         });
-        DroppedPoints { not_finite: not_finite.into_inner(), outside: outside.into_inner() }
+        let (not_finite, outside) = (not_finite.into_inner(), outside.into_inner());
+        Ok(DroppedPoints { not_finite, outside })
     }
 
     /// Workers that points were divided among.
@@ -123,16 +127,6 @@ impl PointShares {
         let end = (piece + 1).checked_mul(self.workers).and_then(|after| self.ends.get(after - 1));
         piece * PIECE..piece * PIECE + end.map_or(0, |end| *end as usize)
     }
-}
-
-/// Makes a list as long as that, without what a list that grows by itself takes for later.
-pub(super) fn fit_length<T>(list: &mut Vec<T>, length: usize, value: impl FnMut() -> T) {
-    if list.capacity() < length {
-        // Not two of them at once.
-        *list = Vec::new();
-        list.reserve_exact(length);
-    }
-    list.resize_with(length, value);
 }
 
 /// Puts the points of a piece, numbered from `first` on, in the order of workers, whose parts end at

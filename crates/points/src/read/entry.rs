@@ -12,8 +12,8 @@ use super::flaw::{Flaw, Read};
 use super::{
     CloudFormat, FileShape, cannot, clouds_in, no_reader, npy, npz, pcd, shape_by_start, shape_of,
 };
-use crate::backend::left_on_host;
 use crate::cloud::{Cloud, InFile, read_exact_at};
+use crate::room::left_on_host;
 
 /// No packing makes less than one byte of this many.
 const MOST_PACKED: u64 = 1100;

@@ -8,10 +8,10 @@ use numpy::{
 };
 use plimsoll_points::backend::cuda::PillarCount;
 use plimsoll_points::network::{
-    CoordinateForm, HardHost, HardSlices, HardSpec, HardVoxels, PointBatch, birds_eye,
-    dynamic_coordinates, pillar_features,
+    CoordinateForm, HardHost, HardSlices, HardSpec, HardVoxels, PillarSlices, PointBatch,
+    birds_eye, dynamic_coordinates, pillar_features_into,
 };
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyMemoryError, PyValueError};
 use pyo3::prelude::*;
 
 use super::cuda::{self, HardCall};
@@ -126,7 +126,7 @@ impl PyHardVoxelizer {
         let (floats, columns) = floats(&points)?;
         let batch = PointBatch::one(floats, columns).or_raise()?;
         let grid = self.spec.grid();
-        let made = run(py, &batch, || Ok(dynamic_coordinates(&batch, grid, self.spec.form())))?;
+        let made = run(py, &batch, || dynamic_coordinates(&batch, grid, self.spec.form()))?;
         let points = made.len() / 3;
         made.into_pyarray(py).reshape([points, 3])
     }
@@ -140,13 +140,20 @@ impl PyHardVoxelizer {
         num_points: PyReadonlyArray1<'py, i32>,
     ) -> PyResult<Bound<'py, PyArray3<f32>>> {
         let columns = voxels.as_array().dim().2;
-        let mut made = HardVoxels::default();
-        made.voxels = voxels.as_slice().map_err(not_contiguous)?.to_vec();
-        made.coordinates = coordinates.as_slice().map_err(not_contiguous)?.to_vec();
-        made.num_points = num_points.as_slice().map_err(not_contiguous)?.to_vec();
-        let work = || pillar_features(&made, &self.spec, columns);
-        let features = workers::interruptible(py, |_| work())?;
+        let made = PillarSlices {
+            voxels: voxels.as_slice().map_err(not_contiguous)?,
+            coordinates: coordinates.as_slice().map_err(not_contiguous)?,
+            num_points: num_points.as_slice().map_err(not_contiguous)?,
+        };
         let shape = [made.num_points.len(), self.spec.max_points() as usize, columns + 6];
+        let length = shape.iter().fold(1usize, |all, extent| all.saturating_mul(*extent));
+        let mut features = Vec::new();
+        features.try_reserve_exact(length).map_err(|_| {
+            PyMemoryError::new_err(format!("no memory for the features of {} pillars", shape[0]))
+        })?;
+        features.resize(length, 0.0);
+        let mut work = || pillar_features_into(made, &self.spec, columns, &mut features);
+        workers::interruptible(py, |_| work())?;
         features.into_pyarray(py).reshape(shape)
     }
 

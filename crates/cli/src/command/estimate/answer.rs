@@ -21,6 +21,8 @@ pub(super) enum FitVerdict {
     /// The estimate fits and the upper end of its range does not.
     MayNotFit,
     DoesNotFit,
+    /// The weights fit, and nothing is known of the rest.
+    Unknown,
 }
 
 impl FitVerdict {
@@ -45,9 +47,24 @@ impl FitVerdict {
         FitVerdict::Fits
     }
 
+    /// The same where there may be more than what was counted.
+    pub(super) fn of_terms(terms: &Terms, limit: Bytes, largest: Option<Bytes>) -> FitVerdict {
+        let ends = (Bytes(terms.total_bytes), Bytes(terms.range.high_bytes));
+        match FitVerdict::of(ends, limit, Bytes(terms.largest_single_bytes), largest) {
+            FitVerdict::DoesNotFit => FitVerdict::DoesNotFit,
+            _ if terms.only_weights() => FitVerdict::Unknown,
+            verdict => verdict,
+        }
+    }
+
     /// Whether the upper end of the range fits.
     pub(super) fn fits(self) -> bool {
         matches!(self, FitVerdict::Fits | FitVerdict::Tight)
+    }
+
+    /// The same as an answer, which there is not where it is not known.
+    pub(super) fn answer(self) -> Option<bool> {
+        (self != FitVerdict::Unknown).then(|| self.fits())
     }
 
     pub(super) fn words(self) -> &'static str {
@@ -56,6 +73,7 @@ impl FitVerdict {
             FitVerdict::Tight => "tight",
             FitVerdict::MayNotFit => "may not fit",
             FitVerdict::DoesNotFit => "does not fit",
+            FitVerdict::Unknown => "not known",
         }
     }
 
@@ -70,6 +88,9 @@ impl FitVerdict {
                 format!("may not fit into {limit}: the upper end of the range does not")
             }
             FitVerdict::DoesNotFit => format!("does not fit into {limit}"),
+            FitVerdict::Unknown => {
+                format!("cannot be known for {limit}: only the weights were counted, and they fit")
+            }
         }
     }
 }
@@ -153,8 +174,9 @@ pub(super) struct FileEstimate {
     pub(super) format: &'static str,
     pub(super) model: Option<String>,
     pub(super) weights_bytes: u64,
-    pub(super) kv_cache_bytes: u64,
-    pub(super) activation_bytes: u64,
+    /// Null, as the activations, where only the weights are known.
+    pub(super) kv_cache_bytes: Option<u64>,
+    pub(super) activation_bytes: Option<u64>,
     /// Of the activations: what the engine reserves beyond what is live.
     pub(super) workspace_bytes: u64,
     /// Gradients and the optimizer's states; 0 unless the model is trained.
@@ -167,7 +189,7 @@ pub(super) struct FileEstimate {
     pub(super) checked: bool,
     pub(super) basis: String,
     pub(super) limit_bytes: Option<u64>,
-    /// Null without a limit or a device that answers.
+    /// Null without a limit or a device that answers, and where it cannot be known.
     pub(super) fits: Option<bool>,
     pub(super) verdict: Option<FitVerdict>,
     pub(super) how: &'static str,
@@ -198,12 +220,13 @@ impl FileEstimate {
             bytes: part.bytes,
             elements: part.elements,
         };
+        let known = !terms.only_weights();
         FileEstimate {
             file: model.display().to_string(),
             format: terms.format,
             weights_bytes: terms.weights_bytes,
-            kv_cache_bytes: terms.kv_cache_bytes,
-            activation_bytes: terms.activation_bytes,
+            kv_cache_bytes: known.then_some(terms.kv_cache_bytes),
+            activation_bytes: known.then_some(terms.activation_bytes),
             workspace_bytes: terms.workspace_bytes,
             gradient_bytes: terms.training.map_or(0, |training| training.gradient_bytes),
             optimizer_bytes: terms.training.map_or(0, |training| training.optimizer_bytes),
@@ -259,7 +282,7 @@ impl FileEstimate {
     ) {
         self.limit_bytes = limit.map(Bytes::get);
         self.verdict = verdict;
-        self.fits = verdict.map(FitVerdict::fits);
+        self.fits = verdict.and_then(FitVerdict::answer);
         self.room = room;
     }
 }

@@ -24,7 +24,6 @@ pub(super) struct Board {
 
 /// All boards, the smallest first.
 pub(super) fn against(terms: &Terms) -> anyhow::Result<Vec<Board>> {
-    let ends = (Bytes(terms.total_bytes), Bytes(terms.range.high_bytes));
     let mut boards = boards(TABLE)?
         .into_iter()
         .map(|(name, unified, memory, how)| Board {
@@ -32,7 +31,7 @@ pub(super) fn against(terms: &Terms) -> anyhow::Result<Vec<Board>> {
             unified,
             memory_bytes: memory.get(),
             memory_how: how,
-            verdict: FitVerdict::of(ends, memory, Bytes(0), None),
+            verdict: FitVerdict::of_terms(terms, memory, None),
         })
         .collect::<Vec<_>>();
     boards.sort_by_key(|board| board.memory_bytes);

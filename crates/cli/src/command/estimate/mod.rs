@@ -16,8 +16,6 @@ mod show;
 
 use std::path::Path;
 
-use plimsoll::Bytes;
-
 use answer::{FileEstimate, FitVerdict};
 
 use crate::model_flags::ModelFlags;
@@ -88,16 +86,16 @@ fn from_file(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result<Outc
     };
     let verdict = limit.map(|limit| {
         let largest = room.as_ref().and_then(|room| room.largest_single);
-        let ends = (Bytes(terms.total_bytes), Bytes(terms.range.high_bytes));
-        FitVerdict::of(ends, limit, Bytes(terms.largest_single_bytes), largest)
+        FitVerdict::of_terms(&terms, limit, largest)
     });
     let no = verdict.is_some_and(|verdict| !verdict.fits());
-    let advice = match limit.filter(|_| no) {
+    let advice = match limit.filter(|_| no && !terms.only_weights()) {
         Some(limit) => remedy::what_fits(model, flags, &terms, limit),
         None => Vec::new(),
     };
     let fleet = if args.fleet { fleet::against(&terms)? } else { Vec::new() };
     let mut answer = FileEstimate::new(model, flags, terms);
+    answer.notes.extend(flags.note_of_place());
     answer.set_verdict(limit, verdict, room);
     answer.advice = advice;
     answer.fleet = fleet;

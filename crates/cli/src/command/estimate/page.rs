@@ -74,7 +74,7 @@ pub(super) fn verdict_page(
     page.raw("\n");
     let tone = if verdict == FitVerdict::Fits { TextTone::Good } else { TextTone::Doubt };
     page.table(&[vec![TextCell::new(verdict.against(&size(limit)), tone)]]);
-    if verdict.fits() {
+    if verdict.fits() || verdict == FitVerdict::Unknown {
         return;
     }
     page.advice(if advice.is_empty() { nothing } else { "It would fit with:" });

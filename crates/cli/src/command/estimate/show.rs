@@ -34,13 +34,14 @@ impl FileEstimate {
             true => format!("{:.2} MiB", Bytes(bytes).as_mib()),
             false => gib(bytes),
         };
-        let term = |name: &str, bytes: u64, note: String| {
+        let row = |name: &str, bytes: Option<u64>, note: String| {
             vec![
                 name.into(),
-                TextCell::figure(Some(size(bytes))),
+                TextCell::figure(bytes.map(size)),
                 TextCell::new(note, TextTone::Faint),
             ]
         };
+        let term = |name: &str, bytes: u64, note: String| row(name, Some(bytes), note);
         let types: Vec<String> = self
             .weights
             .iter()
@@ -53,14 +54,17 @@ impl FileEstimate {
                     .map_or_else(String::new, |n| format!(" (trained for {n})"));
                 format!("{kind}, {context} tokens{trained}")
             }
+            _ if self.kv_cache_bytes.is_none() => "not known".to_string(),
             _ => "no language model: no cache".to_string(),
         };
         let activations = match (&self.peak, self.workspace_bytes) {
             (Some(peak), 0) => format!("at {}", peak.operator),
+            (None, 0) if self.activation_bytes.is_none() => "not known".to_string(),
             (None, 0) => String::new(),
             (_, slack) => {
                 // As the engine runs it, which is not as the file has it.
-                let live = Bytes(self.activation_bytes.saturating_sub(slack));
+                let all = self.activation_bytes.unwrap_or_default();
+                let live = Bytes(all.saturating_sub(slack));
                 let who = self.engine.map_or("pool", |_| "engine");
                 format!("{live} live at once, {} reserved by the {who} beyond", Bytes(slack))
             }
@@ -70,11 +74,11 @@ impl FileEstimate {
             term("optimizer", self.optimizer_bytes, String::new()),
         ];
         let is_trained = self.gradient_bytes > 0;
-        let cache = [term("KV cache", self.kv_cache_bytes, cache)];
+        let cache = [row("KV cache", self.kv_cache_bytes, cache)];
         let mut rows = vec![term("weights", self.weights_bytes, types.join(", "))];
         rows.extend(if is_trained { trained.to_vec() } else { cache.to_vec() });
         rows.extend([
-            term("activations", self.activation_bytes, activations),
+            row("activations", self.activation_bytes, activations),
             term("overhead", self.overhead_bytes, self.overhead.source.clone()),
             term("total", self.total_bytes, self.how.to_string()),
             range_row(&self.range, self.checked, &self.basis, size),
@@ -162,7 +166,9 @@ impl FileEstimate {
             let tone = match board.verdict {
                 FitVerdict::Fits => TextTone::Good,
                 FitVerdict::Tight => TextTone::Plain,
-                FitVerdict::MayNotFit | FitVerdict::DoesNotFit => TextTone::Doubt,
+                FitVerdict::MayNotFit | FitVerdict::DoesNotFit | FitVerdict::Unknown => {
+                    TextTone::Doubt
+                }
             };
             let shared = if board.unified { ", shared with the system" } else { "" };
             vec![

@@ -311,9 +311,7 @@ fn scaled(number: u64, times: u64, over: u64) -> u64 {
 
 /// Why nothing can be said of a model, where only its weights are known.
 fn unknown(terms: &Terms) -> Option<String> {
-    let is_graph = terms.peak.is_some() || terms.training.is_some();
-    let only_weights = terms.context.is_none() && !is_graph;
-    only_weights.then(|| {
+    terms.only_weights().then(|| {
         let why = terms.notes.first().map_or("the file has weights alone", String::as_str);
         format!("it cannot be known: {why}")
     })

@@ -17,9 +17,10 @@ mod visit;
 use plimsoll_memory::{Error, Result};
 use rayon::prelude::*;
 
-use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features, refused};
+use super::{Filled, VoxelBackend, VoxelPiece, VoxelTally, check_features};
 use crate::cloud::Cloud;
 use crate::network::{HardHost, HardSpec, HardVoxels, PointBatch};
+use crate::room::refused;
 use crate::spec::{Cells, VoxelMode, VoxelSpec};
 
 /// This machine's processors.
