@@ -13,7 +13,7 @@ use super::peaks::Peaks;
 use super::plain_blocks::Pins;
 use super::region::Region;
 use super::rests::RestSide;
-use super::tag::UseTag;
+use super::tag::{UseTag, UseTags};
 use crate::memory::{Address, Stream};
 use crate::stats::{Counters, StatFigures};
 
@@ -43,6 +43,8 @@ pub(super) struct ArenaState {
     whole: u64,
     /// On devices that cannot map: what this arena last said it has pinned.
     pinned: u64,
+    /// Who else may use what is returned: the streams on which a graph may have run that is gone.
+    pub(super) late_users: Option<UseTags>,
     /// The most that was ever live here, and what is updated when it rises.
     most_live: u64,
     peaks: Arc<Peaks>,
@@ -108,6 +110,7 @@ impl Arena {
             pins: pins.filter(|_| plain).map(Arc::clone),
             whole: 0,
             pinned: 0,
+            late_users: None,
             most_live: 0,
             peaks: Arc::clone(peaks),
         };
@@ -212,7 +215,10 @@ impl Arena {
             return if lent && node.ready == asked { GiveBack::Lent } else { GiveBack::Stranger };
         }
         let size = node.size;
-        let tags = order.users_of(node.tags.first().stream(), stream);
+        let mut tags = order.users_of(node.tags.first().stream(), stream);
+        if let Some(late) = &inner.late_users {
+            tags.join(late);
+        }
         inner.merge_last();
         inner.heap.set_aside(piece, tags);
         inner.last = piece;

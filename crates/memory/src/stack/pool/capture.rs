@@ -119,7 +119,10 @@ impl Pool {
     /// that the pool knows of, since the graph may have run on any.
     fn retire(&self, growth: &mut Growth, number: u32) {
         if let Some(arena) = self.private_arena(number) {
-            arena.lock().heap.tag_all_free(&self.order.every_tag());
+            let (mut inner, users) = (arena.lock(), self.order.every_tag());
+            inner.heap.tag_all_free(&users);
+            // The same goes for what is still to be returned.
+            inner.late_users = Some(users);
         }
         growth.retired.push(number);
     }

@@ -138,13 +138,26 @@ impl Pool {
         request: Request,
         (size, share): (u64, bool),
     ) -> Result<TakenPiece> {
+        let most_live = growth.most_live;
         self.note_live(growth, size);
-        match self.take_lent(growth, home, request, (size, share)) {
+        let found = match self.take_lent(growth, home, request, (size, share)) {
             Ok(Some(found)) => Ok(found),
             // Memory that cannot be had as new may still be moved.
             Err(error) if !error.is_out_of_memory() => Err(error),
             _ => self.take_mapping(growth, home, request, size, share),
+        };
+        let found = match found {
+            // Nor can it be moved: what may be held would allow more than the device has.
+            Err(error) if error.is_out_of_memory() => {
+                self.take_all_lent(growth, home, request, size)?.ok_or(error)
+            }
+            found => found,
+        };
+        if found.is_err() {
+            // It was never live.
+            growth.most_live = most_live;
         }
+        found
     }
 
     /// Before a refusal: a piece of any arena, whatever sharing may cost.
@@ -299,6 +312,9 @@ impl Pool {
 
     pub(super) fn add_range(&self, inner: &mut ArenaState) -> Result<()> {
         let size = self.range_size();
+        if size == Bytes::ZERO {
+            return Err(self.refusal(Bytes(self.page)));
+        }
         let base = self.mapping()?.reserve(size)?;
         inner.add_region(Region::of_pages(base, size.0, self.page), 0);
         Ok(())
@@ -320,7 +336,7 @@ impl Pool {
         if gathered.is_ok() && plan.missing() == 0 {
             return Ok(());
         }
-        hand.extents.extend(plan.laid.drain(..).map(|(_, extent)| extent));
+        plan.laid.drain(..).for_each(|(_, extent)| hand.add(extent));
         gathered.and(Err(self.refusal(asked)))
     }
 
@@ -342,9 +358,12 @@ impl Pool {
             self.collect_smaller(growth, hand, plan)?;
         }
         self.exchange(growth, hand, plan)?;
-        if plan.missing() > 0 {
-            // Full: what lies free anywhere is worth more than another thread's peace.
-            self.collect(growth, hand, (plan.missing(), u64::MAX), Unfinished::Await)?;
+        let mut missing = u64::MAX;
+        // Full: what lies free anywhere is worth more than another thread's peace. More than once, as a
+        // handle may be larger than the hole that it fills.
+        while (1..missing).contains(&plan.missing()) {
+            missing = plan.missing();
+            self.collect(growth, hand, (missing, u64::MAX), Unfinished::Await)?;
             self.exchange(growth, hand, plan)?;
         }
         Ok(())
@@ -363,9 +382,9 @@ impl Pool {
             return Ok(());
         }
         let mapping = self.mapping()?;
-        while let Some(extent) = hand.extents.pop() {
+        while let Some(extent) = hand.pop() {
             if let Err(error) = self.destroy(growth, extent) {
-                hand.extents.push(extent);
+                hand.add(extent);
                 return Err(error);
             }
         }

@@ -114,6 +114,18 @@ impl Heap {
             .map(|(piece, node)| (piece as PieceId, node))
     }
 
+    /// The free pieces with no free piece before them.
+    pub(super) fn first_of_runs(&self) -> impl Iterator<Item = PieceId> {
+        self.free_pieces().filter(|(_, node)| !self.is_free(node.before)).map(|(piece, _)| piece)
+    }
+
+    /// A free piece and all that follow it without a live one between.
+    pub(super) fn run_from(&self, first: PieceId) -> impl Iterator<Item = (PieceId, &PieceNode)> {
+        let after =
+            |piece: &PieceId| Some(self.node(*piece).after).filter(|next| self.is_free(*next));
+        std::iter::successors(Some(first), after).map(|piece| (piece, self.node(piece)))
+    }
+
     fn new_node(&mut self, region: u32, offset: u64, size: u64, ready: u64) -> PieceId {
         let fresh = |generation| PieceNode {
             offset,

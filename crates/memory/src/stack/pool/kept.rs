@@ -392,16 +392,16 @@ impl Pool {
 
     /// Lets memory that was gathered and not used go back to where it was left last; what is
     /// mapped nowhere is kept for the next request. All work that used it is over.
-    pub(super) fn put_away(&self, growth: &mut Growth, mut hand: LooseExtents) {
-        let mut back = Vec::new();
-        hand.extents.retain(|extent| {
-            let place = growth.kept.of(extent.handle).last();
-            let users = UseTags::NONE;
-            back.extend(place.map(|to| Recalled { to: *to, extent: *extent, users }));
-            place.is_none()
-        });
+    pub(super) fn put_away(&self, growth: &mut Growth, hand: LooseExtents) {
+        let (mut back, mut rest) = (Vec::new(), LooseExtents::new(hand.thrifty));
+        for extent in hand.into_extents() {
+            match growth.kept.of(extent.handle).last() {
+                Some(to) => back.push(Recalled { to: *to, extent, users: UseTags::NONE }),
+                None => rest.add(extent),
+            }
+        }
         self.arrive(growth, back);
-        self.keep(growth, hand);
+        self.keep(growth, rest);
     }
 }
 

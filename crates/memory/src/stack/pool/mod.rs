@@ -398,7 +398,7 @@ impl Pool {
 
     /// Keeps memory for the next request that nobody uses any more.
     fn keep(&self, growth: &mut Growth, hand: LooseExtents) {
-        for extent in hand.extents {
+        for extent in hand.into_extents() {
             self.keep_used(growth, SpareExtent { extent, users: UseTags::NONE });
         }
     }

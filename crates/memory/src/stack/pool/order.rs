@@ -26,14 +26,40 @@ struct StreamLane {
     capturing: AtomicBool,
     /// Whether anything was ever freed on this stream.
     used: AtomicBool,
-    /// Events of closed epochs that were not over when last asked. One is used only under
-    /// this lock: whoever finds it over gives it back.
+    /// Events of closed epochs that were not over when last asked.
     events: Mutex<LaneEvents>,
     /// By stream: epochs below this are ordered before this lane's next work.
     passed: Mutex<Vec<u64>>,
 }
 
-type LaneEvents = VecDeque<(u64, Event)>;
+/// Events of a stream, by epoch. They are used under the lock alone, but for those that the host waits for: the
+/// work may need a lock of the pool to go on that somebody holds who waits for this one. While anyone waits, none goes
+/// back to the device.
+#[derive(Debug, Default)]
+struct LaneEvents {
+    known: VecDeque<(u64, Event)>,
+    /// How many threads wait for one of them, and what goes back when none does.
+    awaited: u32,
+    late: Vec<Event>,
+}
+
+impl LaneEvents {
+    /// Gives an event back, now or later.
+    fn forget(&mut self, device: &dyn Device, event: Event) -> Result<()> {
+        if self.awaited == 0 {
+            return device.forget(event);
+        }
+        self.late.push(event);
+        Ok(())
+    }
+
+    /// Somebody waits no more; goes on past failures.
+    fn was_awaited(&mut self, device: &dyn Device) -> Result<()> {
+        self.awaited -= 1;
+        let late = if self.awaited == 0 { std::mem::take(&mut self.late) } else { Vec::new() };
+        late.into_iter().map(|event| device.forget(event)).fold(Ok(()), Result::and)
+    }
+}
 
 /// What is to be said of the work that a tag stands for.
 enum WorkAnswer {
@@ -178,13 +204,33 @@ impl StreamOrder {
     /// the awaited work could need to go on.
     pub(super) fn await_all(&self, device: &dyn Device, tags: &UseTags) -> Result<()> {
         for tag in tags.iter() {
-            self.ask(device, tag, |event| {
-                if !device.is_done(event)? {
-                    device.synchronize(event)?;
-                    self.waits.fetch_add(1, Ordering::Relaxed);
-                }
-                Ok(true)
-            })?;
+            let lane = self.lane(tag.stream());
+            let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            if tag.epoch() < lane.done.load(Ordering::Acquire) || self.any_capture() {
+                continue;
+            }
+            let mut events = lock(&lane.events);
+            if tag.epoch() < lane.done.load(Ordering::Acquire) {
+                continue;
+            }
+            let (epoch, event) = StreamOrder::covering(device, lane, &mut events, tag)?;
+            events.awaited += 1;
+            drop(events);
+            let over = self.await_event(device, event);
+            let mut events = lock(&lane.events);
+            let retired = match over {
+                Ok(()) => StreamOrder::retire(device, lane, &mut events, epoch),
+                failed => failed,
+            };
+            retired.and(events.was_awaited(device))?;
+        }
+        Ok(())
+    }
+
+    fn await_event(&self, device: &dyn Device, event: Event) -> Result<()> {
+        if !device.is_done(event)? {
+            device.synchronize(event)?;
+            self.waits.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -209,27 +255,33 @@ impl StreamOrder {
         if tag.epoch() < lane.done.load(Ordering::Acquire) {
             return Ok(WorkAnswer::Over);
         }
-        let covering =
-            |events: &LaneEvents| events.iter().copied().find(|(e, _)| *e >= tag.epoch());
-        let (epoch, event) = match covering(&events) {
-            Some(known) => known,
-            None => {
-                let (epoch, event) = lane.epochs.close(|| device.record(tag.stream()));
-                let event = event?;
-                events.push_back((epoch, event));
-                if events.len() > MOST_EVENTS
-                    && let Some((_, oldest)) = events.pop_front()
-                {
-                    device.forget(oldest)?;
-                }
-                (epoch, event)
-            }
-        };
+        let (epoch, event) = StreamOrder::covering(device, lane, &mut events, tag)?;
         if pending(event)? {
             StreamOrder::retire(device, lane, &mut events, epoch)?;
             return Ok(WorkAnswer::Over);
         }
         Ok(WorkAnswer::Pending(epoch))
+    }
+
+    /// The event that covers a tag, recorded now if there is none.
+    fn covering(
+        device: &dyn Device,
+        lane: &StreamLane,
+        events: &mut LaneEvents,
+        tag: UseTag,
+    ) -> Result<(u64, Event)> {
+        if let Some(known) = events.known.iter().find(|(epoch, _)| *epoch >= tag.epoch()) {
+            return Ok(*known);
+        }
+        let (epoch, event) = lane.epochs.close(|| device.record(tag.stream()));
+        let event = event?;
+        events.known.push_back((epoch, event));
+        if events.known.len() > MOST_EVENTS
+            && let Some((_, oldest)) = events.known.pop_front()
+        {
+            events.forget(device, oldest)?;
+        }
+        Ok((epoch, event))
     }
 
     /// Notes that an epoch, and all before it, is over.
@@ -240,12 +292,12 @@ impl StreamOrder {
         epoch: u64,
     ) -> Result<()> {
         lane.done.fetch_max(epoch + 1, Ordering::AcqRel);
-        while let Some(&(first, event)) = events.front() {
+        while let Some(&(first, event)) = events.known.front() {
             if first > epoch {
                 break;
             }
-            events.pop_front();
-            device.forget(event)?;
+            events.known.pop_front();
+            events.forget(device, event)?;
         }
         Ok(())
     }
@@ -282,7 +334,9 @@ impl StreamOrder {
     /// Gives all events back.
     pub(super) fn forget_all(&self, device: &dyn Device) {
         for lane in self.rows.iter().filter_map(OnceLock::get).flat_map(|row| row.iter()) {
-            for (_, event) in lock(&lane.events).drain(..) {
+            let mut events = lock(&lane.events);
+            let late = std::mem::take(&mut events.late);
+            for event in events.known.drain(..).map(|(_, event)| event).chain(late) {
                 // A device that fails at the end has nothing left that could be saved.
                 drop(device.forget(event));
             }

@@ -150,7 +150,8 @@ impl Region {
 
 /// Extents that are mapped nowhere, on their way to a place.
 pub(super) struct LooseExtents {
-    pub(super) extents: Vec<Extent>,
+    extents: Vec<Extent>,
+    pages: u64,
     pub(super) moved: u64,
     /// Whether free extents are moved before new ones are taken.
     pub(super) thrifty: bool,
@@ -176,15 +177,32 @@ pub(super) struct MapPlan {
 impl LooseExtents {
     /// Nothing yet.
     pub(super) fn new(thrifty: bool) -> LooseExtents {
-        LooseExtents { extents: Vec::new(), moved: 0, thrifty }
+        LooseExtents { extents: Vec::new(), pages: 0, moved: 0, thrifty }
     }
 
     pub(super) fn add(&mut self, extent: Extent) {
+        self.pages += extent.pages;
         self.extents.push(extent);
     }
 
+    pub(super) fn pop(&mut self) -> Option<Extent> {
+        let last = self.extents.len().checked_sub(1)?;
+        Some(self.take(last))
+    }
+
+    fn take(&mut self, index: usize) -> Extent {
+        let extent = self.extents.remove(index);
+        self.pages -= extent.pages;
+        extent
+    }
+
+    /// All of them.
+    pub(super) fn into_extents(self) -> Vec<Extent> {
+        self.extents
+    }
+
     pub(super) fn pages(&self) -> u64 {
-        self.extents.iter().map(|extent| extent.pages).sum()
+        self.pages
     }
 }
 
@@ -214,7 +232,7 @@ impl MapPlan {
             while let Some(fit) =
                 hand.extents.iter().rposition(|extent| extent.pages <= hole.end - hole.start)
             {
-                let extent = hand.extents.remove(fit);
+                let extent = hand.take(fit);
                 self.laid.push((hole.start, extent));
                 hole.start += extent.pages;
                 if hole.is_empty() {
@@ -236,7 +254,7 @@ impl MapPlan {
             let most = pages + right.max(left);
             let fits = |extent: &Extent| (pages..=most).contains(&extent.pages);
             let Some(fit) = hand.extents.iter().position(fits) else { continue };
-            let extent = hand.extents.remove(fit);
+            let extent = hand.take(fit);
             let more = extent.pages - pages;
             if more <= right {
                 self.gap -= more;
@@ -294,16 +312,18 @@ impl ArenaState {
         };
         // From the start of each piece, and up to its end, as far as the run reaches.
         let mut best: Option<FreePlace> = None;
-        for (piece, node) in self.heap.free_pieces() {
-            let run = self.heap.run(piece);
-            let left = Some(node.offset).filter(|from| from + size <= run.end);
-            let end = node.offset + node.size;
-            let right = end.checked_sub(size).filter(|from| *from >= run.start);
-            for from in [left, right].into_iter().flatten() {
-                let most = best.as_ref().map_or(u64::MAX, |best| best.missing);
-                let Some(place) = place(piece, from, most) else { continue };
-                if best.as_ref().is_none_or(|best| cost(&place) < cost(best)) {
-                    best = Some(place);
+        for first in self.heap.first_of_runs() {
+            let run = self.heap.run(first);
+            for (piece, node) in self.heap.run_from(first) {
+                let left = Some(node.offset).filter(|from| from + size <= run.end);
+                let end = node.offset + node.size;
+                let right = end.checked_sub(size).filter(|from| *from >= run.start);
+                for from in [left, right].into_iter().flatten() {
+                    let most = best.as_ref().map_or(u64::MAX, |best| best.missing);
+                    let Some(place) = place(piece, from, most) else { continue };
+                    if best.as_ref().is_none_or(|best| cost(&place) < cost(best)) {
+                        best = Some(place);
+                    }
                 }
             }
         }

@@ -60,16 +60,17 @@ impl Pool {
         growth.most_live = growth.most_live.max(live + size);
     }
 
-    /// What is held, but for the memory of graphs, which serves no request.
-    fn held_for_requests(&self) -> u64 {
+    /// What is held, but for the memory of graphs that are there, which serves no request.
+    fn held_for_requests(&self, growth: &Growth) -> u64 {
         let graphs = self.private_arenas();
-        let graphs: u64 = graphs.iter().map(|arena| arena.figures().held).sum();
+        let graphs = graphs.iter().filter(|arena| !growth.retired.contains(&arena.number));
+        let graphs: u64 = graphs.map(|arena| arena.figures().held).sum();
         self.counts.held.load(Ordering::Relaxed).saturating_sub(graphs)
     }
 
     /// What will be held beyond what was ever live with this many pages more.
     fn excess(&self, growth: &Growth, pages: u64) -> u64 {
-        let held = self.held_for_requests().saturating_add(pages.saturating_mul(self.page));
+        let held = self.held_for_requests(growth).saturating_add(pages.saturating_mul(self.page));
         held.saturating_sub(growth.most_live)
     }
 
@@ -90,7 +91,7 @@ impl Pool {
             return 0;
         }
         let room = growth.most_live + self.slack(growth);
-        room.saturating_sub(self.held_for_requests()) / self.page
+        room.saturating_sub(self.held_for_requests(growth)) / self.page
     }
 
     /// Whether tight packing may take this many pages from the device before it lends.

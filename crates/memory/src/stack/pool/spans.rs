@@ -117,10 +117,15 @@ impl Spans {
 
     pub(super) fn return_addresses(&mut self, address: u64, size: u64) {
         let (mut address, mut size) = (address, size);
-        if let Some(after) = self.free.remove(&(address + size)) {
+        // Ranges that touch are two all the same: nothing is mapped across.
+        let is_border = |at: u64| self.ranges.iter().any(|(base, _)| *base == at);
+        if !is_border(address + size)
+            && let Some(after) = self.free.remove(&(address + size))
+        {
             size += after;
         }
-        if let Some((before, length)) = self.free.range(..address).next_back()
+        if !is_border(address)
+            && let Some((before, length)) = self.free.range(..address).next_back()
             && before + length == address
         {
             (address, size) = (*before, length + size);

@@ -113,6 +113,27 @@ impl Pool {
         self.lend(growth, home, request, (None, start, parts))
     }
 
+    /// Serves a request from free parts of handles wherever there are enough, of all arenas: before a refusal.
+    pub(super) fn take_all_lent(
+        &self,
+        growth: &mut Growth,
+        home: &Arena,
+        request: Request,
+        size: u64,
+    ) -> Result<Option<TakenPiece>> {
+        if !self.can_alias {
+            return Ok(None);
+        }
+        self.settle_spare(growth);
+        let free = self.free_parts(home, true);
+        if let Some((span, start, parts)) = growth.spans.find(&free, size, self.page) {
+            return self.lend(growth, home, request, (Some(span), start, parts));
+        }
+        let Some(parts) = chain::find(&free, size, self.page, usize::MAX) else { return Ok(None) };
+        let start = parts.first().map_or(0, |part| part.from);
+        self.lend(growth, home, request, (None, start, parts))
+    }
+
     /// Where there are no addresses for one, all is missing.
     fn least_place(&self, growth: &Growth, home: &Arena, size: u64) -> LeastPlace {
         let free = self.free_handles(growth);
