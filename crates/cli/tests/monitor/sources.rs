@@ -38,6 +38,21 @@ fn tegrastats_is_started_again_when_it_dies() -> Result {
     Ok(())
 }
 
+/// An alert about memory that nobody told anything of is no "no".
+#[test]
+fn an_alert_that_cannot_be_judged_is_an_error() -> Result {
+    let folder = tempfile::tempdir()?;
+    let blind = tegrastats(folder.path(), "while :; do echo 'CPU [7%@100]'; sleep 0.1; done")?;
+    let words = ["monitor", "--source", "tegrastats", "--once", "--alert-free", "20%"];
+    let run = |path: &str| plimsoll(&words).env("PATH", path).output();
+    let unseen = run(&blind)?;
+    assert_eq!(unseen.status.code(), Some(3), "{}", text(&unseen.stderr));
+    assert!(text(&unseen.stderr).contains("no alert could be judged"), "{}", text(&unseen.stderr));
+    let seen = "while :; do echo 'RAM 1000/2000MB CPU [7%@100]'; sleep 0.1; done";
+    assert_eq!(run(&tegrastats(folder.path(), seen)?)?.status.code(), Some(0));
+    Ok(())
+}
+
 /// What the stand-in costs is told beside what the monitor does: in each sample, in the sum
 /// at the end and to Prometheus.
 #[test]

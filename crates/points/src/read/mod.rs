@@ -233,7 +233,7 @@ impl Batch {
                 what: format!("{}, header", other.path.display()),
                 why: format!(
                     "points of {} features, where the files before have {all}; a mean or a \
-                     maximum wants as many in each (occupancy and counts do not)",
+                     maximum wants as many in each, and so do voxels of --hard (occupancy and counts do not)",
                     other.features
                 ),
             }),

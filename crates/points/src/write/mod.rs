@@ -80,7 +80,8 @@ fn check_room(path: &Path, bytes: u64) -> Result<()> {
                 Bytes(bytes),
                 Bytes(free)
             ),
-            range: "a result that the disk has room for: a smaller grid, bits or sparse as dtype",
+            range: "a result that the disk has room for: a smaller grid, bits or sparse as dtype; \
+                    for --hard, a smaller --max-points or --max-voxels",
         }),
     }
 }

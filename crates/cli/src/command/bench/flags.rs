@@ -25,7 +25,7 @@ const FIRST_RUN: Duration = Duration::from_secs(9);
 
 const EXAMPLES: &str = "\
 Examples:
-  plimsoll bench                                     the embedded demo, half a minute
+  plimsoll bench                                     the embedded demo, some seconds
   plimsoll bench yolo11n.onnx frames/                a model on pictures
   plimsoll bench yolo11n.pt yolo11s.pt clip.mp4 --engine ort,rten
                                                      a row for each model and engine

@@ -120,6 +120,13 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         let text = "has no line of tegrastats, and none that this program logged";
         return Err(BadInput::new(format!("{} {text}", log.display())).into());
     }
+    if monitor.watch.was_blind() {
+        let why = "no alert could be judged: no sample had memory in use and its size";
+        return match &args.replay.file {
+            Some(log) => Err(BadInput::new(format!("{}: {why}", log.display())).into()),
+            None => Err(anyhow::anyhow!("{why}; `plimsoll doctor` says which sources are there")),
+        };
+    }
     Ok(Outcome::from(monitor.watch.raised == 0))
 }
 

@@ -28,6 +28,8 @@ pub(super) struct MonitorWatch {
     /// When each reason for an alert was last there.
     reasons: BTreeMap<(&'static str, PoolOwner), f64>,
     pub(super) raised: u64,
+    /// Whether any record had memory that an alert could be about.
+    judged: bool,
     pub(super) summary: MonitorSummary,
 }
 
@@ -42,6 +44,7 @@ impl MonitorWatch {
             forecasts: BTreeMap::new(),
             reasons: BTreeMap::new(),
             raised: 0,
+            judged: false,
             summary: MonitorSummary::default(),
         }
     }
@@ -53,6 +56,7 @@ impl MonitorWatch {
         }
         let t = record.t.unwrap_or_default();
         let pools: Vec<MonitorPool> = record.pools().collect();
+        self.judged |= !pools.is_empty();
         // A run that has ended is not asked about again.
         self.forecasts.retain(|owner, _| pools.iter().any(|pool| pool.owner == *owner));
         let mut soonest: Option<MonitorTimeLeft> = None;
@@ -81,6 +85,12 @@ impl MonitorWatch {
             self.raised += 1;
             run(self.command.as_deref(), alert, record, &mut self.running);
         }
+    }
+
+    /// Whether an alert was asked for that no record could be judged by.
+    pub(super) fn was_blind(&self) -> bool {
+        let asked = self.free.is_some() || self.within.is_some();
+        asked && !self.judged && self.summary.samples > 0
     }
 
     fn judge_time(
