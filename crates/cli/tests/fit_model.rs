@@ -281,3 +281,30 @@ fn what_a_model_does_not_have_is_refused() -> Result {
     assert_eq!(text(&quiet.stdout), "q4_k\n");
     Ok(())
 }
+
+/// What is pasted is for the engine, the device and the kind of file.
+#[test]
+fn a_line_to_paste_can_be_run_by_its_engine() -> Result {
+    let folder = tempfile::tempdir()?;
+    let command =
+        |path: &Path, flags: &str| -> Result<Value> { Ok(fit(path, flags, 0)?["command"].clone()) };
+    let batch =
+        |flags: &str| command(Path::new(SMALL), &format!("--vary batch --limit 2GiB {flags}"));
+    let ort = batch("--engine ort")?.to_string();
+    assert!(
+        ort.contains("plimsoll export ") && ort.contains("small8.onnx\\\", providers=[\\\"CUDA"),
+        "{ort}"
+    );
+    assert!(batch("--engine ort --device cpu")?.to_string().contains("CPUExecutionProvider"));
+    assert_eq!(batch("--engine rten")?, Value::Null, "no command of its own takes a batch");
+    let gguf = llama3(folder.path())?;
+    let python = command(&gguf, "--vary context --engine pytorch --limit 40GiB")?.to_string();
+    assert!(python.contains("gguf_file=\\\"my model.gguf\\\""), "{python}");
+    let smaller = command(&gguf, "--vary dtype --limit 40GiB")?.to_string();
+    assert!(smaller.contains("--allow-requantize"), "{smaller}");
+    let tensors = safetensors(folder.path(), CONFIG)?;
+    let flags = "--vary dtype --engine llama.cpp --limit 1GiB --device cpu";
+    let line = command(&tensors, flags)?.to_string();
+    assert!(line.contains("convert_hf_to_gguf.py ") && line.contains(" -ngl 0"), "{line}");
+    Ok(())
+}

@@ -233,7 +233,7 @@ impl FormulaRequest<'_> {
             reserve_bytes: reserve.get(),
             reserve_reason,
             why: is_last.then(|| row.end.clone()),
-            command: Some(paste.text()),
+            command: paste.text(),
             estimate: Some(FitEstimate {
                 file: self.model.display().to_string(),
                 engine: engine.name(),
@@ -274,7 +274,8 @@ impl FormulaRequest<'_> {
 
     /// What must stay free, and why: also the driver's context where no figure for it is on record.
     fn reserve(&self, terms: &Terms, engine: Runner) -> (Bytes, String) {
-        if terms.overhead.recorded {
+        let on_cpu = self.flags.device.is_some_and(|device| device.kind == BackendKind::Host);
+        if terms.overhead.recorded || on_cpu {
             return (self.reserve, RESERVE_REASON.to_string());
         }
         let reason = format!(

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use plimsoll::backend::BackendKind;
 use plimsoll::{Bytes, ElementType};
-use plimsoll_models::terms::{Optimizer, Runner, Terms, TrainingPrecision};
+use plimsoll_models::terms::{Optimizer, Runner, Terms, TrainingPrecision, WeightsOfType};
 
 use crate::model_flags::ModelFlags;
 use crate::shell::{exact, quoted};
@@ -19,36 +20,50 @@ pub(super) struct PasteRequest<'a> {
 }
 
 impl PasteRequest<'_> {
-    /// The command line, or a few lines of Python.
-    pub(super) fn text(&self) -> String {
-        match self.engine {
+    /// The command line, or a few lines of Python; none where neither takes the setting.
+    pub(super) fn text(&self) -> Option<String> {
+        Some(match self.engine {
             Runner::LlamaCpp => self.llama(),
             Runner::PyTorch if self.terms.context.is_none() => self.ultralytics(),
             Runner::PyTorch if self.flags.train.train => self.trainer(),
             Runner::PyTorch => self.transformers(),
             _ if self.flags.batch == 1 => self.bench(),
-            _ => self.onnx_runtime(),
-        }
+            Runner::Ort => self.onnx_runtime(),
+            _ => return None,
+        })
+    }
+
+    fn is_on_cpu(&self) -> bool {
+        self.flags.device.is_some_and(|device| device.kind == BackendKind::Host)
+    }
+
+    /// The model's extension is this one.
+    fn is(&self, extension: &str) -> bool {
+        self.model.extension().is_some_and(|own| own.eq_ignore_ascii_case(extension))
     }
 
     fn name(&self) -> String {
         quoted(&self.model.display().to_string())
     }
 
-    /// A string of Python.
     fn literal(&self) -> String {
-        let text = self.model.display().to_string();
-        format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+        literal(self.model)
     }
 
     fn llama(&self) -> String {
         let flags = self.flags;
         let mut file = self.name();
         let mut first = String::new();
+        if self.terms.format != "GGUF" {
+            let to = quoted(&format!("{}.gguf", stem(self.model)));
+            first = format!("convert_hf_to_gguf.py {file} --outfile {to}\n");
+            file = to;
+        }
         if let Some(kind) = flags.dtype {
             let kind = kind.to_string().to_uppercase();
             let to = quoted(&format!("{}.{kind}.gguf", stem(self.model)));
-            first = format!("llama-quantize --pure {file} {to} {kind}\n");
+            let again = if self.is_quantized() { " --allow-requantize" } else { "" };
+            first += &format!("llama-quantize --pure{again} {file} {to} {kind}\n");
             file = to;
         }
         let mut line = format!("{first}llama-server -m {file}");
@@ -57,7 +72,8 @@ impl PasteRequest<'_> {
         };
         say("-c", self.terms.context.map(|context| context.to_string()));
         let all = self.terms.layers.map_or(999, |layers| layers + 1);
-        say("-ngl", Some(flags.gpu_layers.unwrap_or(all).to_string()));
+        let on_gpu = if self.is_on_cpu() { 0 } else { flags.gpu_layers.unwrap_or(all) };
+        say("-ngl", Some(on_gpu.to_string()));
         say("-np", (flags.batch > 1).then(|| flags.batch.to_string()));
         say("-ub", (flags.ubatch != 512).then(|| flags.ubatch.to_string()));
         say("-ctk", flags.kv_dtype.map(|kinds| kinds.keys.to_string()));
@@ -71,6 +87,14 @@ impl PasteRequest<'_> {
         line + &switches.iter().filter(|(on, _)| *on).map(|(_, word)| *word).collect::<String>()
     }
 
+    /// Whether it is a GGUF file that was quantized before.
+    fn is_quantized(&self) -> bool {
+        let own = ModelFlags { dtype: None, ..self.flags.clone() };
+        let is_whole = |part: &WeightsOfType| ["f32", "f16", "bf16"].contains(&&*part.kind);
+        let terms = own.terms(self.model).ok().filter(|terms| terms.format == "GGUF");
+        terms.is_some_and(|terms| !terms.weights.iter().all(is_whole))
+    }
+
     fn transformers(&self) -> String {
         let kind = self.terms.weights.first().and_then(|part| part.kind.parse().ok());
         let kind = match self.flags.dtype.or(kind) {
@@ -79,10 +103,18 @@ impl PasteRequest<'_> {
             _ => "torch.float16",
         };
         let (batch, each) = (self.flags.batch, self.terms.context.unwrap_or(0));
+        let place = if self.is_on_cpu() { "" } else { ".cuda()" };
+        let folder = self.model.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let model = match self.model.file_name().filter(|_| self.is("gguf")) {
+            Some(name) => {
+                let folder = literal(folder.unwrap_or(Path::new(".")));
+                format!("{folder}, gguf_file={}", literal(Path::new(name)))
+            }
+            None => self.literal(),
+        };
         format!(
-            "model = AutoModelForCausalLM.from_pretrained({}, dtype={kind}).cuda().eval()\n\
-             model.generate(input_ids, max_length={each})  # input_ids: {batch} × up to {each} tokens",
-            self.literal()
+            "model = AutoModelForCausalLM.from_pretrained({model}, dtype={kind}){place}.eval()\n\
+             model.generate(input_ids, max_length={each})  # input_ids: {batch} × up to {each} tokens"
         )
     }
 
@@ -127,7 +159,8 @@ impl PasteRequest<'_> {
             );
         }
         let half = if self.flags.dtype == Some(ElementType::F16) { ", half=True" } else { "" };
-        format!("YOLO({model}).predict(source, imgsz={side}, batch={batch}{half}, device=0)")
+        let device = if self.is_on_cpu() { "\"cpu\"" } else { "0" };
+        format!("YOLO({model}).predict(source, imgsz={side}, batch={batch}{half}, device={device})")
     }
 
     fn bench(&self) -> String {
@@ -135,17 +168,31 @@ impl PasteRequest<'_> {
         if let Some((rows, _)) = self.flags.imgsz {
             line += &format!(" --imgsz {rows}");
         }
-        line + &format!(" --device cuda:0 --gpu-mem-limit {}", exact(self.limit))
+        let device = if self.is_on_cpu() { "cpu" } else { "cuda:0" };
+        line + &format!(" --device {device} --gpu-mem-limit {}", exact(self.limit))
     }
 
     fn onnx_runtime(&self) -> String {
+        let provider = if self.is_on_cpu() { "CPU" } else { "CUDA" };
+        let (mut first, mut model) = (String::new(), self.literal());
+        if self.is("pt") {
+            let to = self.model.with_extension("onnx");
+            let name = quoted(&to.display().to_string());
+            first = format!("plimsoll export {} --to {name} --dynamic\n", self.name());
+            model = literal(&to);
+        }
         format!(
-            "session = onnxruntime.InferenceSession({}, providers=[\"CUDAExecutionProvider\"])\n\
+            "{first}session = onnxruntime.InferenceSession({model}, providers=[\"{provider}ExecutionProvider\"])\n\
              session.run(None, inputs)  # {} images or sequences at once",
-            self.literal(),
             self.flags.batch
         )
     }
+}
+
+/// A path as a string of Python.
+fn literal(path: &Path) -> String {
+    let text = path.display().to_string();
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 /// A path without its last extension.
