@@ -116,6 +116,11 @@ pub enum Doubt {
         /// Of how many.
         frames: u64,
     },
+    /// Labels were given, and accuracy is not known all the same.
+    NotJudged {
+        /// Why not.
+        why: String,
+    },
     /// Some output could not be written.
     OutputIncomplete {
         /// What went wrong.
@@ -200,7 +205,7 @@ impl Doubt {
             | Doubt::UnpairedFrames { .. }
             | Doubt::SourceEndedEarly { .. }
             | Doubt::SourceVanished { .. } => &[Frames],
-            Doubt::NoNumbers { .. } => &[Map],
+            Doubt::NoNumbers { .. } | Doubt::NotJudged { .. } => &[Map],
             Doubt::OutputIncomplete { .. } => &[],
         }
     }
@@ -232,6 +237,7 @@ impl Doubt {
             Doubt::SourceEndedEarly { frames, wanted } => format!("{frames} of {wanted} frames"),
             Doubt::SourceVanished { .. } => "source vanished".to_string(),
             Doubt::NoNumbers { .. } => "not a number".to_string(),
+            Doubt::NotJudged { .. } => "not judged".to_string(),
             Doubt::OutputIncomplete { .. } => "output incomplete".to_string(),
         }
     }
@@ -258,6 +264,7 @@ impl Doubt {
             Doubt::SourceEndedEarly { .. } => "source_ended_early",
             Doubt::SourceVanished { .. } => "source_vanished",
             Doubt::NoNumbers { .. } => "no_numbers",
+            Doubt::NotJudged { .. } => "not_judged",
             Doubt::OutputIncomplete { .. } => "output_incomplete",
         }
     }
@@ -321,6 +328,7 @@ impl fmt::Display for Doubt {
                 "the model's output was not a number (NaN or infinite) in {n} of {frames} frames, \
                  so nothing was detected in them"
             ),
+            Doubt::NotJudged { why } => write!(f, "accuracy is not known: {why}"),
             Doubt::OutputIncomplete { why } => write!(f, "some output could not be written: {why}"),
         }
     }
@@ -372,6 +380,7 @@ pub(crate) fn one_of_each() -> Vec<Doubt> {
         Doubt::SourceEndedEarly { frames: 12, wanted: 300 },
         Doubt::SourceVanished { frames: 49, why: why.clone() },
         Doubt::NoNumbers { n: 300, frames: 300 },
+        Doubt::NotJudged { why: why.clone() },
         Doubt::OutputIncomplete { why },
     ]
 }

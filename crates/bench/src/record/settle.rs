@@ -40,7 +40,7 @@ impl BenchRecord {
 
     /// The exit code of a program that ran this: 0 success, 1 a violation where the user asked
     /// for that, 2 all slots skipped, 3 one failed and none completed, or in a strict run some
-    /// output could not be written.
+    /// output could not be written or a slot not be judged.
     #[must_use]
     pub fn exit_code(&self, fail_on_violation: bool) -> u8 {
         let RecordSummary { completed, skipped, failed, .. } = self.summary;
@@ -53,10 +53,13 @@ impl BenchRecord {
         }
     }
 
-    /// Whether some output could not be written.
+    /// Whether something that was asked for could not be written or judged.
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
-        self.doubts.iter().any(|doubt| matches!(doubt.doubt, Doubt::OutputIncomplete { .. }))
+        let is_lost = |doubt: &Doubt| {
+            matches!(doubt, Doubt::OutputIncomplete { .. } | Doubt::NotJudged { .. })
+        };
+        self.doubts.iter().any(|doubt| is_lost(&doubt.doubt))
     }
 
     fn settle_safety(&mut self) {

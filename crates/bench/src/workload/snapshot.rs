@@ -305,6 +305,9 @@ impl<'s, 'a> Snapshot<'s, 'a> {
                 let (n, frames) = (state.no_number, state.frames);
                 doubts.push(about_slot(Doubt::NoNumbers { n, frames }));
             }
+            if let Some(Err(why)) = &state.judged {
+                doubts.push(about_slot(Doubt::NotJudged { why: why.clone() }));
+            }
         }
         doubts
     }

@@ -232,7 +232,14 @@ fn a_model_of_other_classes_runs_and_its_accuracy_is_unknown_with_the_reason() {
     let text = fs::read_to_string(folder.join("coco.json")).unwrap();
     let text = CLASSES.iter().fold(text, |text, name| text.replace(name, &format!("{name}x")));
     fs::write(folder.join("other.json"), text).unwrap();
-    let model = &ran(&plan(folder, Some("other.json"))).record.models[0];
-    assert_eq!(model.accuracy, None);
-    assert!(model.unknown["accuracy"].contains("none of the model's classes (person"));
+    for strict in [false, true] {
+        let asked = BenchPlan { strict, ..plan(folder, Some("other.json")) };
+        let record = &ran(&asked).record;
+        let model = &record.models[0];
+        assert_eq!(model.accuracy, None);
+        assert!(model.unknown["accuracy"].contains("none of the model's classes (person"));
+        // Beside the figure, and not in the log alone: it was asked for.
+        assert!(record.doubts.iter().any(|doubt| doubt.doubt.kind() == "not_judged"));
+        assert_eq!(record.exit_code(false), if strict { 3 } else { 0 });
+    }
 }

@@ -86,7 +86,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     library: Option<PathBuf>,
     /// Fail where something is not done as asked: an engine falls back, a model gives no numbers,
-    /// a source vanishes, output cannot be written
+    /// a source vanishes, labels cannot be used, output cannot be written
     #[arg(long)]
     strict: bool,
     /// The longest that a model may take to be loaded and run once, in a process of its own
@@ -116,7 +116,7 @@ pub(crate) struct Args {
     /// Where runs are kept
     #[arg(long, value_name = "DIR", default_value = "outputs")]
     output_dir: PathBuf,
-    /// The name of the run's folder; without it, the time
+    /// The name of the run's folder, numbered where it is taken; without it, the time
     #[arg(long, value_name = "NAME")]
     run_name: Option<String>,
     /// Write the detections that are judged, from a score of 0.001 on, as COCO's results; with

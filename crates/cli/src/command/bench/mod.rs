@@ -103,7 +103,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         ));
         output::note(&console::end(&record, None));
     } else if plan.strict && record.is_incomplete() {
-        output::note_line("error: not everything could be written (--strict); the doubts say what");
+        output::note_line(
+            "error: not everything could be written or judged (--strict); the doubts say what",
+        );
     }
     let report = BenchAnswer { record: &record, path, written };
     out.answer(&report)?;
