@@ -140,6 +140,15 @@ class ReplayFailure(Record):
     why: str
 
 
+@dataclass(frozen=True)
+class DeviceCalls(Record):
+    """Calls for memory of one kind (`reserve`, `create`, `map`, `unmap`, `destroy`, `allocate`, `free`), and the time of all."""
+
+    call: str
+    calls: int
+    total_ns: int
+
+
 @dataclass(frozen=True, repr=False)
 class ReplayReport(Record):
     """A recording replayed through the pool. Times are in nanoseconds per event; those of the
@@ -184,6 +193,7 @@ class ReplayReport(Record):
     cold_sync_waits: int | None
     cold_pool_hits: int | None
     cold_pool_misses: int | None
+    cold_device_calls: tuple[DeviceCalls, ...]
     never_freed_count: int
     never_freed_bytes: int
     never_freed_largest: tuple[UnfreedBlock, ...]

@@ -102,6 +102,8 @@ def test_a_recording_is_replayed() -> None:
     assert replayed.peak_reserved_bytes is not None
     assert replayed.peak_reserved_bytes >= replayed.peak_live_bytes == 121_536_512
     assert "peak live        115.91 MiB" in repr(replayed) and "269 events on 1 stream" in repr(replayed)
+    taken = [calls.calls for calls in replayed.cold_device_calls if calls.call == "create"]
+    assert taken == [replayed.cold_taken_from_device]
     said = replayed.to_dict()
     assert set(said) == {field.name for field in dataclasses.fields(replayed)}
 

@@ -13,6 +13,9 @@
 //! The addresses stay mapped (a *span*) and serve the next request that fits, without a call to the device.
 //! Where a handle backs another place meanwhile, the span is as good as before; it goes when a
 //! handle of it goes back to the device, or when others are needed more.
+//!
+//! Where new memory is needed as well, it comes to fresh addresses first. If free handles that move to it then serve the
+//! request with clearly fewer mappings than a span, they move instead (`grow`). Before a refusal anything is lent.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -127,6 +130,7 @@ impl Pool {
         self.settle_spare(growth);
         let free = self.free_parts(home, true);
         if let Some((span, start, parts)) = growth.spans.find(&free, size, self.page) {
+            self.counts.found.fetch_add(parts.len() as u64, Ordering::Relaxed);
             return self.lend(growth, home, request, (Some(span), start, parts));
         }
         let Some(parts) = chain::find(&free, size, self.page, usize::MAX) else { return Ok(None) };
