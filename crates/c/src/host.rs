@@ -129,8 +129,7 @@ pub unsafe extern "C" fn plimsoll_dynamic_coordinates(
         let length = batch.points().saturating_mul(spec.form().columns());
         // SAFETY: the caller's promise.
         let to = unsafe { slice_mut("coordinates", coordinates, length) }?;
-        dynamic_coordinates_into(&batch, spec.grid(), spec.form(), to);
-        Ok(())
+        dynamic_coordinates_into(&batch, spec.grid(), spec.form(), to)
     })
 }
 
@@ -169,7 +168,6 @@ pub unsafe extern "C" fn plimsoll_pillar_features(
             };
             (made, slice_mut("features", features, rows.saturating_mul(columns.saturating_add(6)))?)
         };
-        to.fill(0.0);
         pillar_features_into(made, &spec, columns, to)
     })
 }
@@ -194,17 +192,15 @@ pub unsafe extern "C" fn plimsoll_birds_eye(
         // SAFETY: the caller's promise.
         let spec = unsafe { PlimsollHardSpec::read(spec) }?;
         let (count, features) = (voxel_count as usize, feature_count as usize);
-        // SAFETY: the caller's promise.
-        let numbers = count.saturating_mul(spec.form().columns());
-        let length = image_length(&spec, features, cloud_count as usize);
+        let (numbers, clouds) = (count.saturating_mul(spec.form().columns()), cloud_count as usize);
+        let length = image_length(&spec, features, clouds);
         // SAFETY: the caller's promise.
         let (places, values, to) = unsafe {
             let values = slice("values", values, count.saturating_mul(features))?;
             let places = slice("coordinates", coordinates, numbers)?;
             (places, values, slice_mut("image", image, length)?)
         };
-        to.fill(0.0);
-        birds_eye_into(values, features, places, &spec, to)
+        birds_eye_into(values, features, places, (&spec, clouds), to)
     })
 }
 
@@ -250,7 +246,6 @@ pub unsafe extern "C" fn plimsoll_scatter_points(
         let voxels = voxel_count as usize;
         // SAFETY: the caller's promise.
         let to = unsafe { slice_mut("values", values, voxels.saturating_mul(columns)) }?;
-        to.fill(0.0);
         scatter_points_into(features, columns, owners, voxels, rule, to)
     })
 }
@@ -279,7 +274,6 @@ pub unsafe extern "C" fn plimsoll_voxels_to_points(
         };
         // SAFETY: the caller's promise.
         let to = unsafe { slice_mut("features", features, points.saturating_mul(columns)) }?;
-        to.fill(0.0);
         voxels_to_points_into(values, columns, owners, to)
     })
 }

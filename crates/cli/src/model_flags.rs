@@ -130,6 +130,11 @@ impl ModelFlags {
         request
     }
 
+    /// Whether it was said to run on the CPU.
+    pub(crate) fn is_on_cpu(&self) -> bool {
+        self.device.is_some_and(|device| device.kind == BackendKind::Host)
+    }
+
     /// That an estimate is for the CPU, where the engine takes more on a GPU and none is named.
     pub(crate) fn note_of_place(&self) -> Option<String> {
         let engine = self.engine.filter(|one| matches!(one, Runner::Ort | Runner::PyTorch))?;

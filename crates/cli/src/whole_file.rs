@@ -35,8 +35,9 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if path.is_dir() {
         return Err(ErrorKind::IsADirectory.into());
     }
-    // The shell's names of open files are links to what may have no name.
-    let is_open = ["/dev/", "/proc/"].iter().any(|folder| path.starts_with(folder));
+    // Names of files that are open are links to what may have no name.
+    let open = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
+    let is_open = open.iter().any(|place| path.starts_with(place));
     if is_open || path.exists() && !path.is_file() {
         return File::options().write(true).open(path)?.write_all(bytes);
     }

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use plimsoll_points::VoxelGrid;
 use plimsoll_points::network::{
-    CoordinateForm, CoordinateOrder, HardHost, HardSlices, HardSpec, HardVoxels, PointBatch,
-    ScatterRule, UniqueVoxels, birds_eye, dynamic_coordinates, hard_voxelize, pillar_features,
-    scatter_points, voxels_to_points,
+    CoordinateForm, CoordinateOrder, HardHost, HardSlices, HardSpec, HardVoxels, PillarSlices,
+    PointBatch, ScatterRule, UniqueVoxels, birds_eye, birds_eye_into, dynamic_coordinates,
+    hard_voxelize, pillar_features, pillar_features_into, scatter_points, scatter_points_into,
+    voxels_to_points, voxels_to_points_into,
 };
 use proptest::prelude::*;
 
@@ -304,6 +305,40 @@ fn pillars_have_ten_features_and_a_place_in_the_image() {
     assert!(birds_eye(&[7.0], 2, &made.coordinates, &spec, 2).is_err());
     assert!(birds_eye(&[7.0; 4], 2, &made.coordinates, &spec, 1).is_err(), "a cloud too many");
     assert!(pillar_features(&made, &spec, 5).is_err());
+}
+
+/// What is written into memory of the caller's is the same, all of it, and nothing where it fails.
+#[test]
+fn memory_of_the_callers_is_filled_or_left_alone() {
+    let spec = HardSpec::new([1.0, 1.0, 4.0], [0.0, 0.0, -3.0, 4.0, 3.0, 1.0], 3, 9).unwrap();
+    let points = [2.5, 1.25, 0.0, 0.5, 2.75, 1.5, -1.0, 0.25, 0.5, 0.5, 0.5, 1.0];
+    let batch = PointBatch::one(&points, 4).unwrap();
+    let made = hard_voxelize(&batch, &spec).unwrap();
+    let pillars = PillarSlices::from(&made);
+    let coordinates = made.coordinates.as_slice();
+    let owners = [0, -1, 1];
+    let wanted = [
+        pillar_features(&made, &spec, 4).unwrap(),
+        birds_eye(&[7.0, 8.0], 1, coordinates, &spec, 1).unwrap(),
+        scatter_points(&[1.0, 2.0, 3.0], 1, &owners, 3, ScatterRule::Sum).unwrap(),
+        voxels_to_points(&[5.0, 6.0], 1, &owners).unwrap(),
+    ];
+    let mut memory = wanted.each_ref().map(|wanted| vec![f32::NAN; wanted.len()]);
+    let [features, image, sums, back] = &mut memory;
+    pillar_features_into(pillars, &spec, 4, features).unwrap();
+    birds_eye_into(&[7.0, 8.0], 1, coordinates, (&spec, 1), image).unwrap();
+    scatter_points_into(&[1.0, 2.0, 3.0], 1, &owners, 3, ScatterRule::Sum, sums).unwrap();
+    voxels_to_points_into(&[5.0, 6.0], 1, &owners, back).unwrap();
+    assert_eq!(memory, wanted);
+    let [features, image, sums, back] = &mut memory;
+    let past = [0, 9, 0, 0, 0, 0];
+    assert!(pillar_features_into(pillars, &spec, 5, features).is_err());
+    assert!(birds_eye_into(&[1.0, 2.0], 1, &past, (&spec, 1), image).is_err());
+    assert!(birds_eye_into(&[1.0, 2.0], 1, coordinates, (&spec, 2), image).is_err());
+    let rule = ScatterRule::Sum;
+    assert!(scatter_points_into(&[1.0; 3], 1, &[0, 3, 1], 3, rule, sums).is_err());
+    assert!(voxels_to_points_into(&[1.0; 2], 1, &[0, 2, 1], back).is_err());
+    assert_eq!(memory, wanted, "something was written");
 }
 
 /// An image of 256 PB is an error, and not the end of the process.

@@ -28,23 +28,27 @@ pub fn dynamic_coordinates(
     form: CoordinateForm,
 ) -> Result<Vec<i32>> {
     let mut made = room::zeroed(batch.points().saturating_mul(form.columns()))?;
-    dynamic_coordinates_into(batch, grid, form, &mut made);
+    dynamic_coordinates_into(batch, grid, form, &mut made)?;
     Ok(made)
 }
 
-/// The same into memory of the caller's, as many numbers as there are; what is past its end is left away.
+/// The same into memory of the caller's.
+///
+/// # Errors
+///
+/// [`Error::Config`] where that memory has another length.
 pub fn dynamic_coordinates_into(
     batch: &PointBatch<'_>,
     grid: &VoxelGrid,
     form: CoordinateForm,
     to: &mut [i32],
-) {
+) -> Result<()> {
+    check_result(to.len(), batch.points().saturating_mul(form.columns()))?;
     let (columns, width) = (batch.columns(), form.columns());
     let mut rest = to;
     for cloud in 0..batch.clouds() {
         let floats = batch.cloud(cloud);
-        let own_length = (floats.len() / columns * width).min(rest.len());
-        let (own, after) = rest.split_at_mut(own_length);
+        let (own, after) = rest.split_at_mut(floats.len() / columns * width);
         rest = after;
         let pieces = own.par_chunks_mut(PIECE * width).zip(floats.par_chunks(PIECE * columns));
         group::each_piece(floats.len() / columns, pieces, |(own, floats)| {
@@ -53,6 +57,7 @@ pub fn dynamic_coordinates_into(
             }
         });
     }
+    Ok(())
 }
 
 /// The cells of a point along z, y and x.
@@ -201,16 +206,17 @@ pub fn scatter_points(
     rule: ScatterRule,
 ) -> Result<Vec<f32>> {
     check_scatter(features.len(), columns, point_to_voxel, voxels)?;
+    let order = sorted(point_to_voxel, voxels)?;
     let mut made = room::zeroed(voxels.saturating_mul(columns))?;
-    scatter_points_into(features, columns, point_to_voxel, voxels, rule, &mut made)?;
+    write_scattered(features, columns, &order, rule, &mut made);
     Ok(made)
 }
 
-/// The same into zeros of the caller's.
+/// The same into memory of the caller's, where nothing is written if it fails.
 ///
 /// # Errors
 ///
-/// As [`scatter_points`], and where there are not as many zeros.
+/// As [`scatter_points`], and where that memory has another length.
 pub fn scatter_points_into(
     features: &[f32],
     columns: usize,
@@ -221,10 +227,23 @@ pub fn scatter_points_into(
 ) -> Result<()> {
     check_scatter(features.len(), columns, point_to_voxel, voxels)?;
     check_result(to.len(), voxels.saturating_mul(columns))?;
+    let order = sorted(point_to_voxel, voxels)?;
+    to.fill(0.0);
+    write_scattered(features, columns, &order, rule, to);
+    Ok(())
+}
+
+/// Writes it where zeros are: for each voxel from where the one before ends in the order of points.
+fn write_scattered(
+    features: &[f32],
+    columns: usize,
+    (ends, order): &(Vec<usize>, Vec<u32>),
+    rule: ScatterRule,
+    to: &mut [f32],
+) {
     if columns == 0 {
-        return Ok(());
+        return;
     }
-    let (ends, order) = sorted(point_to_voxel, voxels)?;
     to.par_chunks_mut(columns).enumerate().for_each(|(voxel, made)| {
         let start = voxel.checked_sub(1).map_or(0, |before| ends[before]);
         let points = &order[start..ends[voxel]];
@@ -237,7 +256,6 @@ pub fn scatter_points_into(
             };
         }
     });
-    Ok(())
 }
 
 /// Whether a result has the length that it is to have.
@@ -282,15 +300,15 @@ pub fn voxels_to_points(
     let voxels = values.len().checked_div(columns).unwrap_or(0);
     check_scatter(point_to_voxel.len().saturating_mul(columns), columns, point_to_voxel, voxels)?;
     let mut made = room::zeroed(point_to_voxel.len().saturating_mul(columns))?;
-    voxels_to_points_into(values, columns, point_to_voxel, &mut made)?;
+    write_back(values, columns, point_to_voxel, &mut made);
     Ok(made)
 }
 
-/// The same into zeros of the caller's.
+/// The same into memory of the caller's, where nothing is written if it fails.
 ///
 /// # Errors
 ///
-/// As [`voxels_to_points`], and where there are not as many zeros.
+/// As [`voxels_to_points`], and where that memory has another length.
 pub fn voxels_to_points_into(
     values: &[f32],
     columns: usize,
@@ -301,6 +319,13 @@ pub fn voxels_to_points_into(
     let floats = point_to_voxel.len().saturating_mul(columns);
     check_scatter(floats, columns, point_to_voxel, voxels)?;
     check_result(to.len(), floats)?;
+    to.fill(0.0);
+    write_back(values, columns, point_to_voxel, to);
+    Ok(())
+}
+
+/// Writes it where zeros are.
+fn write_back(values: &[f32], columns: usize, point_to_voxel: &[i32], to: &mut [f32]) {
     if columns > 0 {
         to.par_chunks_mut(columns).zip(point_to_voxel).for_each(|(made, voxel)| {
             if let Ok(voxel) = usize::try_from(*voxel) {
@@ -308,7 +333,6 @@ pub fn voxels_to_points_into(
             }
         });
     }
-    Ok(())
 }
 
 /// Whether each point has a voxel that there is, or none, and as many floats as columns.

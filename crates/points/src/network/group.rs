@@ -126,6 +126,7 @@ impl<K: CellNumber> CellTable<K> {
         if (least..=most).contains(&self.entries.len()) {
             self.entries.fill(CellEntry::default());
         } else {
+            // One that is too large goes, too.
             self.entries = Vec::new();
             room::fit_length(&mut self.entries, least, CellEntry::default)?;
         }

@@ -19,17 +19,19 @@ use crate::room;
 /// # Errors
 ///
 /// [`Error::Config`] where `made` has not the shape that the spec and the columns say.
-pub fn pillar_features(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<Vec<f32>> {
+pub fn pillar_features<'s>(
+    made: impl Into<PillarSlices<'s>>,
+    spec: &HardSpec,
+    columns: usize,
+) -> Result<Vec<f32>> {
+    let made = made.into();
     check_pillars(made, spec, columns)?;
-    let rows = made.num_points.len().saturating_mul(spec.max_points() as usize);
-    let mut features = room::zeroed(rows.saturating_mul(columns + 6))?;
-    let HardVoxels { voxels, coordinates, num_points, .. } = made;
-    let made = PillarSlices { voxels, coordinates, num_points };
-    pillar_features_into(made, spec, columns, &mut features)?;
+    let mut features = room::zeroed(features_length(made, spec, columns))?;
+    write_features(made, spec, columns, &mut features);
     Ok(features)
 }
 
-/// Hard voxels in memory of the caller's.
+/// Hard voxels, wherever they are.
 #[derive(Debug, Clone, Copy)]
 pub struct PillarSlices<'s> {
     /// Voxels, points, columns.
@@ -40,22 +42,40 @@ pub struct PillarSlices<'s> {
     pub num_points: &'s [i32],
 }
 
-/// The same of voxels that the caller has, into zeros of the caller's.
+impl<'s> From<&'s HardVoxels> for PillarSlices<'s> {
+    fn from(made: &'s HardVoxels) -> PillarSlices<'s> {
+        let HardVoxels { voxels, coordinates, num_points, .. } = made;
+        PillarSlices { voxels, coordinates, num_points }
+    }
+}
+
+/// The same into memory of the caller's, where nothing is written if it fails.
 ///
 /// # Errors
 ///
-/// As [`pillar_features`], and where there are not as many zeros.
+/// As [`pillar_features`], and where that memory has another length.
 pub fn pillar_features_into(
     made: PillarSlices<'_>,
     spec: &HardSpec,
     columns: usize,
     features: &mut [f32],
 ) -> Result<()> {
-    check_pillar_slices(made, spec, columns)?;
+    check_pillars(made, spec, columns)?;
+    check_result(features.len(), features_length(made, spec, columns))?;
+    features.fill(0.0);
+    write_features(made, spec, columns, features);
+    Ok(())
+}
+
+fn features_length(made: PillarSlices<'_>, spec: &HardSpec, columns: usize) -> usize {
+    let rows = made.num_points.len().saturating_mul(spec.max_points() as usize);
+    rows.saturating_mul(columns + 6)
+}
+
+/// Writes them where zeros are.
+fn write_features(made: PillarSlices<'_>, spec: &HardSpec, columns: usize, features: &mut [f32]) {
     let (points, form) = (spec.max_points() as usize, spec.form());
     let width = columns + 6;
-    let rows = made.num_points.len().saturating_mul(points);
-    check_result(features.len(), rows.saturating_mul(width))?;
     let rows =
         features.par_chunks_mut(points * width).zip(made.voxels.par_chunks(points * columns));
     let cells = made.coordinates.par_chunks(form.columns()).zip(made.num_points);
@@ -74,16 +94,15 @@ pub fn pillar_features_into(
             }
         }
     });
-    Ok(())
 }
 
 /// Whether hard voxels have the shape that a spec and their columns say.
-pub(crate) fn check_pillars(made: &HardVoxels, spec: &HardSpec, columns: usize) -> Result<()> {
-    let HardVoxels { voxels, coordinates, num_points, .. } = made;
-    check_pillar_slices(PillarSlices { voxels, coordinates, num_points }, spec, columns)
-}
-
-fn check_pillar_slices(made: PillarSlices<'_>, spec: &HardSpec, columns: usize) -> Result<()> {
+pub(crate) fn check_pillars<'s>(
+    made: impl Into<PillarSlices<'s>>,
+    spec: &HardSpec,
+    columns: usize,
+) -> Result<()> {
+    let made = made.into();
     let voxels = made.num_points.len();
     let rows = voxels.saturating_mul(spec.max_points() as usize);
     let fits = made.voxels.len() == rows.saturating_mul(columns)
@@ -151,8 +170,9 @@ pub fn birds_eye(
     clouds: usize,
 ) -> Result<Vec<f32>> {
     check_image(values, features, coordinates, spec)?;
+    let places = image_places(coordinates, spec, clouds)?;
     let mut image = room::zeroed(image_length(spec, features, clouds))?;
-    birds_eye_into(values, features, coordinates, spec, &mut image)?;
+    write_image(values, features, &places, spec, &mut image);
     Ok(image)
 }
 
@@ -163,28 +183,36 @@ pub fn image_length(spec: &HardSpec, features: usize, clouds: usize) -> usize {
     clouds.saturating_mul(features).saturating_mul(height.saturating_mul(width))
 }
 
-/// The same into zeros of the caller's, an image for each cloud.
+/// The same into memory of the caller's, where nothing is written if it fails.
 ///
 /// # Errors
 ///
-/// As [`birds_eye`], and where there is not room for whole images.
+/// As [`birds_eye`], and where that memory has another length.
 pub fn birds_eye_into(
     values: &[f32],
     features: usize,
     coordinates: &[i32],
-    spec: &HardSpec,
+    (spec, clouds): (&HardSpec, usize),
     image: &mut [f32],
 ) -> Result<()> {
-    let pillars = check_image(values, features, coordinates, spec)?;
+    check_image(values, features, coordinates, spec)?;
+    let places = image_places(coordinates, spec, clouds)?;
+    check_result(image.len(), image_length(spec, features, clouds))?;
+    image.fill(0.0);
+    write_image(values, features, &places, spec, image);
+    Ok(())
+}
+
+/// The cloud of each pillar, and its place in the image of that.
+fn image_places(
+    coordinates: &[i32],
+    spec: &HardSpec,
+    clouds: usize,
+) -> Result<Vec<(usize, usize)>> {
     let [_, height, width] = spec.grid().dims().map(|extent| extent as usize);
-    let (form, area) = (spec.form(), height * width);
-    let one = image_length(spec, features, 1);
-    let clouds = image.len().checked_div(one).unwrap_or(usize::MAX);
-    if one > 0 {
-        check_result(image.len(), clouds * one)?;
-    }
+    let form = spec.form();
     let mut places = Vec::new();
-    room::reserve(&mut places, pillars)?;
+    room::reserve(&mut places, coordinates.len() / form.columns())?;
     for cells in coordinates.chunks_exact(form.columns()) {
         let (cloud, cells) = cells.split_at(form.columns() - 3);
         let [z, y, x] = match form.order {
@@ -199,6 +227,18 @@ pub fn birds_eye_into(
         let ((y, x), cloud) = at.ok_or_else(|| no_image(format!("{cloud},{z},{y},{x}")))?;
         places.push((cloud, y * width + x));
     }
+    Ok(places)
+}
+
+/// Writes it where zeros are.
+fn write_image(
+    values: &[f32],
+    features: usize,
+    places: &[(usize, usize)],
+    spec: &HardSpec,
+    image: &mut [f32],
+) {
+    let area = image_length(spec, 1, 1);
     if area > 0 {
         image.par_chunks_mut(area).enumerate().for_each(|(plane, image)| {
             let (cloud, feature) = (plane / features, plane % features);
@@ -209,5 +249,4 @@ pub fn birds_eye_into(
             }
         });
     }
-    Ok(())
 }

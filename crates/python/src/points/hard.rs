@@ -9,9 +9,9 @@ use numpy::{
 use plimsoll_points::backend::cuda::PillarCount;
 use plimsoll_points::network::{
     CoordinateForm, HardHost, HardSlices, HardSpec, HardVoxels, PillarSlices, PointBatch,
-    birds_eye, dynamic_coordinates, pillar_features_into,
+    birds_eye, dynamic_coordinates, pillar_features,
 };
-use pyo3::exceptions::{PyMemoryError, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::cuda::{self, HardCall};
@@ -146,14 +146,8 @@ impl PyHardVoxelizer {
             num_points: num_points.as_slice().map_err(not_contiguous)?,
         };
         let shape = [made.num_points.len(), self.spec.max_points() as usize, columns + 6];
-        let length = shape.iter().fold(1usize, |all, extent| all.saturating_mul(*extent));
-        let mut features = Vec::new();
-        features.try_reserve_exact(length).map_err(|_| {
-            PyMemoryError::new_err(format!("no memory for the features of {} pillars", shape[0]))
-        })?;
-        features.resize(length, 0.0);
-        let mut work = || pillar_features_into(made, &self.spec, columns, &mut features);
-        workers::interruptible(py, |_| work())?;
+        let work = || pillar_features(made, &self.spec, columns);
+        let features = workers::interruptible(py, |_| work())?;
         features.into_pyarray(py).reshape(shape)
     }
 

@@ -274,8 +274,7 @@ impl FormulaRequest<'_> {
 
     /// What must stay free, and why: also the driver's context where no figure for it is on record.
     fn reserve(&self, terms: &Terms, engine: Runner) -> (Bytes, String) {
-        let on_cpu = self.flags.device.is_some_and(|device| device.kind == BackendKind::Host);
-        if terms.overhead.recorded || on_cpu {
+        if terms.overhead.recorded || self.flags.is_on_cpu() {
             return (self.reserve, RESERVE_REASON.to_string());
         }
         let reason = format!(

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use plimsoll::backend::BackendKind;
 use plimsoll::{Bytes, ElementType};
 use plimsoll_models::terms::{Optimizer, Runner, Terms, TrainingPrecision, WeightsOfType};
 
@@ -31,10 +30,6 @@ impl PasteRequest<'_> {
             Runner::Ort => self.onnx_runtime(),
             _ => return None,
         })
-    }
-
-    fn is_on_cpu(&self) -> bool {
-        self.flags.device.is_some_and(|device| device.kind == BackendKind::Host)
     }
 
     /// The model's extension is this one.
@@ -72,7 +67,7 @@ impl PasteRequest<'_> {
         };
         say("-c", self.terms.context.map(|context| context.to_string()));
         let all = self.terms.layers.map_or(999, |layers| layers + 1);
-        let on_gpu = if self.is_on_cpu() { 0 } else { flags.gpu_layers.unwrap_or(all) };
+        let on_gpu = if self.flags.is_on_cpu() { 0 } else { flags.gpu_layers.unwrap_or(all) };
         say("-ngl", Some(on_gpu.to_string()));
         say("-np", (flags.batch > 1).then(|| flags.batch.to_string()));
         say("-ub", (flags.ubatch != 512).then(|| flags.ubatch.to_string()));
@@ -103,7 +98,7 @@ impl PasteRequest<'_> {
             _ => "torch.float16",
         };
         let (batch, each) = (self.flags.batch, self.terms.context.unwrap_or(0));
-        let place = if self.is_on_cpu() { "" } else { ".cuda()" };
+        let place = if self.flags.is_on_cpu() { "" } else { ".cuda()" };
         let folder = self.model.parent().filter(|folder| !folder.as_os_str().is_empty());
         let model = match self.model.file_name().filter(|_| self.is("gguf")) {
             Some(name) => {
@@ -159,7 +154,7 @@ impl PasteRequest<'_> {
             );
         }
         let half = if self.flags.dtype == Some(ElementType::F16) { ", half=True" } else { "" };
-        let device = if self.is_on_cpu() { "\"cpu\"" } else { "0" };
+        let device = if self.flags.is_on_cpu() { "\"cpu\"" } else { "0" };
         format!("YOLO({model}).predict(source, imgsz={side}, batch={batch}{half}, device={device})")
     }
 
@@ -168,12 +163,12 @@ impl PasteRequest<'_> {
         if let Some((rows, _)) = self.flags.imgsz {
             line += &format!(" --imgsz {rows}");
         }
-        let device = if self.is_on_cpu() { "cpu" } else { "cuda:0" };
+        let device = if self.flags.is_on_cpu() { "cpu" } else { "cuda:0" };
         line + &format!(" --device {device} --gpu-mem-limit {}", exact(self.limit))
     }
 
     fn onnx_runtime(&self) -> String {
-        let provider = if self.is_on_cpu() { "CPU" } else { "CUDA" };
+        let provider = if self.flags.is_on_cpu() { "CPU" } else { "CUDA" };
         let (mut first, mut model) = (String::new(), self.literal());
         if self.is("pt") {
             let to = self.model.with_extension("onnx");

@@ -105,7 +105,7 @@ impl ClockedMemory {
         cost.filter(|cost| cost.calls > 0).collect()
     }
 
-    /// What the simulated device has charged, or else what time it is.
+    /// Makes a call, and counts it with what the simulated device charged for it, or else the time that passed.
     fn timed<T>(&self, call: DeviceCall, run: impl FnOnce() -> T) -> T {
         let charged = || self.sim.as_ref().map(|sim| sim.charged());
         let (before, start) = (charged(), Instant::now());

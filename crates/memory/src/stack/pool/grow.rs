@@ -149,7 +149,8 @@ impl Pool {
         let found = match found {
             // Nor can it be moved: what may be held would allow more than the device has.
             Err(error) if error.is_out_of_memory() => {
-                self.take_all_lent(growth, home, request, size)?.ok_or(error)
+                let lent = self.take_all_lent(growth, home, request, size);
+                lent.and_then(|found| found.ok_or(error))
             }
             found => found,
         };

@@ -32,9 +32,9 @@ struct StreamLane {
     passed: Mutex<Vec<u64>>,
 }
 
-/// Events of a stream, by epoch. They are used under the lock alone, but for those that the host waits for: the
-/// work may need a lock of the pool to go on that somebody holds who waits for this one. While anyone waits, none goes
-/// back to the device.
+/// Events of a stream, by epoch. They are used under the lock alone, but for those that the host waits for: whoever
+/// lets that work go on may need a lock of the pool, whose holder may want the lock of these events. While anyone
+/// waits, no event goes back to the device.
 #[derive(Debug, Default)]
 struct LaneEvents {
     known: VecDeque<(u64, Event)>,
@@ -58,6 +58,38 @@ impl LaneEvents {
         self.awaited -= 1;
         let late = if self.awaited == 0 { std::mem::take(&mut self.late) } else { Vec::new() };
         late.into_iter().map(|event| device.forget(event)).fold(Ok(()), Result::and)
+    }
+}
+
+impl StreamLane {
+    /// The event that covers a tag of this stream, recorded now if there is none, with the lock of
+    /// its events; nothing where the work is known to be over.
+    fn covering(
+        &self,
+        device: &dyn Device,
+        tag: UseTag,
+    ) -> Result<Option<(MutexGuard<'_, LaneEvents>, u64, Event)>> {
+        let is_over = || tag.epoch() < self.done.load(Ordering::Acquire);
+        if is_over() {
+            return Ok(None);
+        }
+        let mut events = lock(&self.events);
+        if is_over() {
+            return Ok(None);
+        }
+        let known = events.known.iter().find(|(epoch, _)| *epoch >= tag.epoch()).copied();
+        if let Some((epoch, event)) = known {
+            return Ok(Some((events, epoch, event)));
+        }
+        let (epoch, event) = self.epochs.close(|| device.record(tag.stream()));
+        let event = event?;
+        events.known.push_back((epoch, event));
+        if events.known.len() > MOST_EVENTS
+            && let Some((_, oldest)) = events.known.pop_front()
+        {
+            events.forget(device, oldest)?;
+        }
+        Ok(Some((events, epoch, event)))
     }
 }
 
@@ -206,14 +238,10 @@ impl StreamOrder {
         for tag in tags.iter() {
             let lane = self.lane(tag.stream());
             let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-            if tag.epoch() < lane.done.load(Ordering::Acquire) || self.any_capture() {
+            if self.any_capture() {
                 continue;
             }
-            let mut events = lock(&lane.events);
-            if tag.epoch() < lane.done.load(Ordering::Acquire) {
-                continue;
-            }
-            let (epoch, event) = StreamOrder::covering(device, lane, &mut events, tag)?;
+            let Some((mut events, epoch, event)) = lane.covering(device, tag)? else { continue };
             events.awaited += 1;
             drop(events);
             let over = self.await_event(device, event);
@@ -251,37 +279,14 @@ impl StreamOrder {
         if self.any_capture() {
             return Ok(WorkAnswer::Capturing);
         }
-        let mut events = lock(&lane.events);
-        if tag.epoch() < lane.done.load(Ordering::Acquire) {
+        let Some((mut events, epoch, event)) = lane.covering(device, tag)? else {
             return Ok(WorkAnswer::Over);
-        }
-        let (epoch, event) = StreamOrder::covering(device, lane, &mut events, tag)?;
+        };
         if pending(event)? {
             StreamOrder::retire(device, lane, &mut events, epoch)?;
             return Ok(WorkAnswer::Over);
         }
         Ok(WorkAnswer::Pending(epoch))
-    }
-
-    /// The event that covers a tag, recorded now if there is none.
-    fn covering(
-        device: &dyn Device,
-        lane: &StreamLane,
-        events: &mut LaneEvents,
-        tag: UseTag,
-    ) -> Result<(u64, Event)> {
-        if let Some(known) = events.known.iter().find(|(epoch, _)| *epoch >= tag.epoch()) {
-            return Ok(*known);
-        }
-        let (epoch, event) = lane.epochs.close(|| device.record(tag.stream()));
-        let event = event?;
-        events.known.push_back((epoch, event));
-        if events.known.len() > MOST_EVENTS
-            && let Some((_, oldest)) = events.known.pop_front()
-        {
-            events.forget(device, oldest)?;
-        }
-        Ok((epoch, event))
     }
 
     /// Notes that an epoch, and all before it, is over.

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use super::{Growth, Pool};
 use crate::config::Packing;
 
-/// `MOST_PAGES`: a handle has at most 64 pages. Up to there a mapping costs the same, whatever its size; one of 128 pages
-/// costs two thirds more.
+/// `MOST_PAGES`: a handle has at most 64 pages. From 10 to 64 pages a mapping costs the same, whatever its size; one of 128 costs two
+/// thirds more.
 const MOST_PAGES: u64 = 64;
 /// `BUDGET_SHARE`: a handle is at most 1/128 of the budget, because one live piece in a handle
 /// keeps the whole handle.

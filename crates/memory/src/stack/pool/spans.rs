@@ -190,3 +190,22 @@ impl Span {
         visit(start, &parts, end - start);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_join_within_a_range_and_not_across_two_that_touch() {
+        let mut spans = Spans::default();
+        for base in [100, 200] {
+            spans.ranges.push((base, 100));
+            spans.return_addresses(base, 100);
+        }
+        assert_eq!(spans.take_addresses(101), None);
+        assert_eq!([60, 40].map(|size| spans.take_addresses(size)), [Some(100), Some(160)]);
+        spans.return_addresses(160, 40);
+        spans.return_addresses(100, 60);
+        assert_eq!([100, 100].map(|size| spans.take_addresses(size)), [Some(100), Some(200)]);
+    }
+}

@@ -59,9 +59,7 @@ impl<'d> DeviceWork<'d> {
     }
 
     fn fetched<T: Pod>(&self, from: &Block, count: usize) -> Result<Vec<T>> {
-        let bytes = (count as u64).saturating_mul(size_of::<T>() as u64);
-        let mut made = bytemuck::allocation::try_zeroed_vec(count)
-            .map_err(|()| crate::room::refused(bytes))?;
+        let mut made = crate::room::zeroed(count)?;
         if count > 0 {
             let bytes = bytemuck::cast_slice_mut(&mut made);
             self.device.engine.read(self.stream, from, bytes)?;
