@@ -15,7 +15,7 @@ use plimsoll_memory::{
     Block, Bytes, Device, Fallback, Mapping, Memory, MemoryConfig, Packing, Pool, Request, Stream,
 };
 
-use crate::front::{Kernels, is_real_here};
+use crate::front::{Kernels, whole_real_device};
 
 fn pool(device: &Arc<Cuda>, packing: Packing) -> Arc<Pool> {
     let config = MemoryConfig::new()
@@ -41,9 +41,7 @@ fn is_over(device: &Cuda, stream: Stream) -> bool {
 /// The control: a block that is used by two streams at once is seen.
 #[test]
 fn control_reuse_without_order_is_caught() {
-    if !is_real_here() {
-        return;
-    }
+    let Some(_device) = whole_real_device() else { return };
     let (device, kernels) = device(Bytes::mib(64));
     let [first, second] = [(); 2].map(|()| device.new_stream().unwrap());
     let block = device.allocate(Request::new(Bytes::mib(1)).on(first)).unwrap();
@@ -63,9 +61,7 @@ fn control_reuse_without_order_is_caught() {
 /// again and again. It gets other memory, or is held back until the kernel is done.
 #[test]
 fn another_stream_gets_a_block_only_behind_its_work() {
-    if !is_real_here() {
-        return;
-    }
+    let Some(_device) = whole_real_device() else { return };
     for packing in [Packing::Quick, Packing::Tight] {
         // Room for one such block alone, and for several.
         for room in [16, 256] {
@@ -110,9 +106,7 @@ fn another_stream_gets_a_block_only_behind_its_work() {
 /// kernels wrote to them and to the blocks beside these parts is there.
 #[test]
 fn blocks_in_lent_memory_hold_what_kernels_wrote() {
-    if !is_real_here() {
-        return;
-    }
+    let Some(_device) = whole_real_device() else { return };
     let (device, kernels) = device(Bytes::gib(2));
     let pool = pool(&device, Packing::Quick);
     let streams = [(); 2].map(|()| device.new_stream().unwrap());
@@ -154,9 +148,7 @@ fn blocks_in_lent_memory_hold_what_kernels_wrote() {
 /// request that could use its pages: it takes others, or waits on the host.
 #[test]
 fn nothing_is_unmapped_under_a_running_kernel() {
-    if !is_real_here() {
-        return;
-    }
+    let Some(_device) = whole_real_device() else { return };
     for packing in [Packing::Quick, Packing::Tight] {
         let (device, kernels) = device(Bytes::mib(256));
         let pool = pool(&device, packing);
@@ -228,9 +220,7 @@ fn whole(device: &Cuda, at: u64, size: Bytes) -> Block {
 
 #[test]
 fn control_unmapping_under_a_kernel_is_caught() {
-    if !is_real_here() {
-        return;
-    }
+    let Some(_device) = whole_real_device() else { return };
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", "--nocapture", "flight::control_unmapping_under_a_kernel"])
         .output()
@@ -244,9 +234,7 @@ fn control_unmapping_under_a_kernel_is_caught() {
 /// write and check them in flight.
 #[test]
 fn threads_and_streams_share_a_pool_with_work_in_flight() {
-    if !is_real_here() {
-        return;
-    }
+    let Some(_device) = whole_real_device() else { return };
     for packing in [Packing::Quick, Packing::Tight] {
         let (device, kernels) = device(Bytes::mib(512));
         let pool = pool(&device, packing);
@@ -303,9 +291,7 @@ struct Load {
 /// its contents, on both sides, all the time.
 #[test]
 fn a_device_is_filled_to_the_last_megabyte_and_nothing_is_lost() {
-    if !is_real_here() {
-        return;
-    }
+    let Some(_device) = whole_real_device() else { return };
     let device = Arc::new(Cuda::open(0).unwrap());
     let kernels = Kernels::new(&device, CudaOptions::new(0));
     let pool = pool(&device, Packing::Tight);

@@ -2,7 +2,7 @@
 
 use std::ffi::{CString, c_char, c_int, c_uint};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use plimsoll_memory::backend::cuda::{
     Argument, Code, Cuda, CudaMemory, CudaOptions, Function, Launch, count,
@@ -15,7 +15,12 @@ use crate::fake;
 pub(crate) struct Front {
     pub(crate) is_real: bool,
     pub(crate) library: PathBuf,
+    _device: Option<RwLockReadGuard<'static, ()>>,
 }
+
+/// Tests share the real device, but for those that fill it or keep kernels at work on it: a call of another
+/// test could wait for such a kernel with the driver's lock in its hands.
+static DEVICE: RwLock<()> = RwLock::new(());
 
 /// What the knobs are called with: skip this many calls, fail this many, with this code.
 type Fail = unsafe extern "C" fn(*const c_char, c_int, c_int, c_int);
@@ -26,15 +31,24 @@ type Calls = unsafe extern "C" fn(*const c_char) -> c_uint;
 pub(crate) fn fronts(test: &str, flags: &[&str]) -> Vec<Front> {
     let own = format!("-DTEST_{test}");
     let with = |more: &[&str]| fake::cuda(&[&[own.as_str()], flags, more].concat());
-    let mut all = vec![Front { is_real: false, library: with(&[]) }];
-    if is_real_here() {
-        all.push(Front { is_real: true, library: with(&["-DREAL"]) });
+    let mut all = vec![Front { is_real: false, library: with(&[]), _device: None }];
+    if let Some(device) = real_device() {
+        all.push(Front { is_real: true, library: with(&["-DREAL"]), _device: Some(device) });
     }
     all
 }
 
-/// Whether there is a real driver with a device; says so where there is none.
-pub(crate) fn is_real_here() -> bool {
+/// The real device, shared with other tests; says so where there is none.
+fn real_device() -> Option<RwLockReadGuard<'static, ()>> {
+    is_real_here().then(|| DEVICE.read().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The real device for one test alone.
+pub(crate) fn whole_real_device() -> Option<RwLockWriteGuard<'static, ()>> {
+    is_real_here().then(|| DEVICE.write().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn is_real_here() -> bool {
     match count() {
         Ok(_) => true,
         Err(error) => {
