@@ -150,7 +150,7 @@ impl Output {
     /// A line on the terminal for work that may take long.
     pub(crate) fn progress(&self) -> ProgressLine {
         let on = !self.quiet && io::stderr().is_terminal();
-        ProgressLine { on, since: Instant::now(), shown: false }
+        ProgressLine { on, since: Instant::now(), shown: String::new() }
     }
 
     fn attempt(
@@ -175,7 +175,7 @@ impl Output {
 pub(crate) struct ProgressLine {
     on: bool,
     since: Instant,
-    shown: bool,
+    shown: String,
 }
 
 impl ProgressLine {
@@ -183,8 +183,8 @@ impl ProgressLine {
 
     /// Says what is being done now.
     pub(crate) fn show(&mut self, text: &str) {
-        if self.on && self.since.elapsed() > ProgressLine::SHOW_AFTER {
-            self.shown = true;
+        if self.on && self.since.elapsed() > ProgressLine::SHOW_AFTER && self.shown != text {
+            self.shown = text.to_string();
             rewrite(text, false);
         }
     }
@@ -211,7 +211,7 @@ fn time_left(so_far: Duration, done: u64, total: u64) -> Option<String> {
 
 impl Drop for ProgressLine {
     fn drop(&mut self) {
-        if self.shown {
+        if !self.shown.is_empty() {
             let _ = write!(io::stderr(), "\r\x1b[2K");
         }
     }

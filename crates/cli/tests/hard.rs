@@ -132,12 +132,17 @@ fn a_small_limit_gives_the_same_file() -> Result {
         "host",
     ];
     json(&[&["voxelize", &input, "--out", &one][..], &hard].concat(), 0)?;
-    let limit = ["--gpu-mem-limit", "12MiB"];
-    let made = json(&[&["voxelize", &input, "--out", &two][..], &hard, &limit].concat(), 0)?;
-    assert!(made["peak_bytes"].as_u64() <= Some(12 << 20), "{made}");
-    assert!(fs::read(&one)? == fs::read(&two)?);
-    // Not even the points fit.
-    let limit = ["--gpu-mem-limit", "256KiB"];
+    // Its points and what they are worked on with; then not even the points; and the least there is.
+    for (limit, reads) in [(12 << 20, 1), (1 << 20, 2), (384 << 10, 50)] {
+        let words = ["--gpu-mem-limit".to_string(), format!("{limit}B")];
+        let words = words.each_ref().map(String::as_str);
+        let made = json(&[&["voxelize", &input, "--out", &two][..], &hard, &words].concat(), 0)?;
+        assert!(made["peak_bytes"].as_u64() <= Some(limit), "{made}");
+        assert!(made["reads"].as_u64() >= Some(reads), "{made}");
+        assert!(fs::read(&one)? == fs::read(&two)?, "{limit}");
+    }
+    // Not even a bit for each point.
+    let limit = ["--gpu-mem-limit", "64KiB"];
     let refused = run(&[&["voxelize", &input, "--out", &two][..], &hard, &limit].concat())?;
     assert_eq!(refused.status.code(), Some(3), "{}", text(&refused.stderr));
     Ok(())

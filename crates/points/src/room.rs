@@ -28,11 +28,20 @@ pub(crate) fn fit_length<T>(
     value: impl FnMut() -> T,
 ) -> Result<()> {
     if list.capacity() < length {
+        empty_for(list, length)?;
+    }
+    list.resize_with(length, value);
+    Ok(())
+}
+
+/// Empty, with room for so many.
+pub(crate) fn empty_for<T>(list: &mut Vec<T>, length: usize) -> Result<()> {
+    list.clear();
+    if list.capacity() < length {
         // Not two of them at once.
         *list = Vec::new();
         list.try_reserve_exact(length).map_err(|_| refused(bytes_of::<T>(length)))?;
     }
-    list.resize_with(length, value);
     Ok(())
 }
 

@@ -1,9 +1,15 @@
-//! What hard voxelization works in stays within what it says, counted by the allocator.
+//! What hard voxelization works in stays within what it says or was given, counted by the allocator.
 #![expect(unsafe_code, reason = "an allocator that counts")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use plimsoll_memory::Bytes;
+use plimsoll_points::Batch;
+use plimsoll_points::backend::host::VoxelHost;
+use plimsoll_points::job::HardJob;
 use plimsoll_points::network::{HardHost, HardSlices, HardSpec, HardVoxels, PointBatch};
 
 struct Counting;
@@ -46,8 +52,51 @@ fn cloud(points: u32, apart: impl Fn(u32) -> (u32, u32)) -> Vec<f32> {
     (0..points).flat_map(point).collect()
 }
 
+/// One test after the other: what is counted is of the whole process.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
-fn it_is_at_most_what_was_said() {
+fn a_cloud_on_the_disk_is_made_within_less_than_it_takes() {
+    let _alone = ALONE.lock();
+    let points: Vec<f32> = (0..400_000u32)
+        .flat_map(|n| [n % 700, n / 700, n % 3, n].map(|value| value as f32 + 0.5))
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.bin");
+    std::fs::write(&path, bytemuck::cast_slice::<f32, u8>(&points)).unwrap();
+    let spec = HardSpec::new([1.0; 3], [0.0, 0.0, 0.0, 700.0, 700.0, 3.0], 5, 300_000).unwrap();
+    let batch = Batch::open(&path).unwrap();
+    let mut whole = None;
+    for (room, reads) in [(1 << 30, 1), (30 << 20, 2), (4 << 20, 10), (1 << 20, 100)] {
+        let job = HardJob {
+            batch: &batch,
+            spec,
+            backend: &VoxelHost::default(),
+            or_host: false,
+            chunk: None,
+            available: Bytes(room),
+            room: Bytes(room),
+        };
+        let mut made: [DefaultHasher; 3] = Default::default();
+        let mut sink = |part: &HardVoxels| {
+            part.voxels.iter().for_each(|number| made[0].write_u32(number.to_bits()));
+            part.coordinates.iter().for_each(|number| made[1].write_i32(*number));
+            part.num_points.iter().for_each(|number| made[2].write_i32(*number));
+            Ok(())
+        };
+        let mut report = None;
+        let peak = peak_of(|| report = Some(job.run(&mut sink, &mut |_, _| true).unwrap()));
+        let report = report.unwrap();
+        assert!(report.reads >= reads && (reads > 1 || report.reads == 1), "{report:?}");
+        assert!(peak as u64 <= room && report.peak_bytes <= room, "{peak} of {room}: {report:?}");
+        let made = made.map(|hash| hash.finish());
+        assert_eq!(*whole.get_or_insert(made), made, "{room}");
+    }
+}
+
+#[test]
+fn what_is_worked_in_is_at_most_what_was_said() {
+    let _alone = ALONE.lock();
     let square = |n| (n % 1024, n / 1024);
     let column = |n| (7, n);
     type Apart = fn(u32) -> (u32, u32);

@@ -1,16 +1,15 @@
 //! Hard voxels of a batch in files: some clouds at a time, each on the device where it fits, or on
-//! the host, a part of its voxels after the other.
+//! the host, a part of its voxels after the other. Where its points do not fit there, they are read
+//! again for each part.
 
 use plimsoll_memory::{Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
 
-use super::{VoxelJob, VoxelProgress};
+use super::{MOST_AT_ONCE, VoxelJob, VoxelProgress};
 use crate::backend::VoxelBackend;
 use crate::backend::host::VoxelHost;
 use crate::cloud::Cloud;
-use crate::network::{HardHost, HardSpec, HardVoxels, PointBatch};
-
-/// What waits on the host to be written, at most, where it can be less than a whole cloud.
-const PART: u64 = 64 << 20;
+use crate::network::{HardPasses, HardSpec, HardVoxels, MOST_POINTS, PassRoom, PointBatch};
+use crate::read::LoadedBytes;
 
 /// Hard voxels to make, and within what.
 pub type HardJob<'a> = VoxelJob<'a, HardSpec>;
@@ -37,6 +36,8 @@ pub struct HardReport {
     pub chunks: u64,
     /// Times that memory was refused and a part was halved.
     pub retries: u64,
+    /// Times that the points of a cloud were read, at most.
+    pub reads: u64,
     /// Why some of it was made on the host after all.
     pub fallback: Option<String>,
     /// The most that was held at once on the host for points, voxels and, at most, what lies
@@ -52,16 +53,18 @@ impl HardJob<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::NeverFits`] where not even the points of one cloud fit; what reading, making or
-    /// writing ended with; [`Error::Device`] where `progress` ended it.
+    /// [`Error::NeverFits`] where the room is too small even to read one cloud in parts; what reading,
+    /// making or writing ended with; [`Error::Device`] where `progress` ended it.
     pub fn run(&self, sink: HardSink<'_>, progress: VoxelProgress<'_>) -> Result<HardReport> {
         let (total, columns) = (self.batch.clouds(), self.batch.features()? + 3);
         let at_once = self.clouds_at_once(columns)?;
+        let LoadedBytes { each, file, .. } = self.batch.loaded(true);
+        let taken = Bytes(each.saturating_mul(at_once).saturating_add(file));
         let mut work = HardWork {
             job: self,
-            host: HardHost::new(self.spec),
+            passes: HardPasses::new(self.spec),
             made: HardVoxels::default(),
-            part: self.part(columns),
+            room: self.room_on_host().fraction(SAFETY_MARGIN).saturating_sub(taken),
             report: HardReport {
                 backend: self.backend.name(),
                 clouds_per_chunk: at_once,
@@ -73,14 +76,12 @@ impl HardJob<'_> {
             let end = (done + at_once).min(total);
             let clouds = self.batch.load(done..end, true)?;
             for (cloud, number) in clouds.iter().zip(done..) {
-                work.cloud(cloud, number as usize, sink)?;
+                let mut look = || go_on(progress(number, total));
+                work.cloud(cloud, number as usize, sink, &mut look)?;
             }
             work.report.chunks += 1;
             done = end;
-            if !progress(done, total) {
-                let why = "it was interrupted; nothing is left".to_string();
-                return Err(Error::Device { call: "voxelize", why });
-            }
+            go_on(progress(done, total))?;
         }
         Ok(work.report)
     }
@@ -89,48 +90,87 @@ impl HardJob<'_> {
     /// takes is taken once.
     fn clouds_at_once(&self, columns: usize) -> Result<u64> {
         let points = self.batch.counts().max().unwrap_or(0);
-        let each = Bytes(points.saturating_mul(4 * columns as u64)).max(Bytes(1));
-        let host = self.backend.name() == VoxelHost::default().name();
-        let between = if host { self.backend.hard_bytes(&self.spec, columns, points) } else { 0 };
-        let room = if host { self.room.min(self.available) } else { self.room };
-        let least = self.spec.voxel_bytes(columns);
-        let fixed = Bytes(between.saturating_add(least));
+        let LoadedBytes { each, file, .. } = self.batch.loaded(true);
+        let least = PassRoom::LEAST.bytes(&self.spec, points, columns);
+        let fixed = Bytes(least.saturating_add(file));
+        let each = Bytes(each.max(1));
+        let room = self.room_on_host();
         let plan = ChunkPlan::new(self.batch.clouds(), each, room).with_fixed(fixed).config()?;
-        let ample = (PART / each.get()).max(1);
+        let ample = (MOST_AT_ONCE / points.saturating_mul(4 * columns as u64).max(1)).max(1);
         let fitting = plan.chunk_size.max(1);
         Ok(self.chunk.map_or(fitting.min(ample), |wanted| wanted.clamp(1, fitting)))
     }
 
-    /// Voxels that are made before they are written, on the host.
-    fn part(&self, columns: usize) -> usize {
-        let points = self.batch.counts().max().unwrap_or(0);
-        let taken = HardHost::working_bytes(points)
-            .saturating_add(points.saturating_mul(4 * columns as u64));
-        let left = self.room.fraction(SAFETY_MARGIN).get().saturating_sub(taken).min(PART);
-        (left / self.spec.voxel_bytes(columns).max(1)).max(1) as usize
+    /// What may be used of the host's memory.
+    fn room_on_host(&self) -> Bytes {
+        let host = self.backend.name() == VoxelHost::default().name();
+        if host { self.room.min(self.available) } else { self.room }
     }
+}
+
+/// An error where the work is to end.
+fn go_on(go_on: bool) -> Result<()> {
+    if go_on {
+        return Ok(());
+    }
+    let why = "it was interrupted; nothing is left".to_string();
+    Err(Error::Device { call: "voxelize", why })
 }
 
 /// The work as far as it is done.
 struct HardWork<'w> {
     job: &'w HardJob<'w>,
-    host: HardHost,
+    passes: HardPasses,
     made: HardVoxels,
-    part: usize,
+    /// What may be held on the host beside the clouds of a chunk.
+    room: Bytes,
     report: HardReport,
 }
 
 impl HardWork<'_> {
-    fn cloud(&mut self, cloud: &Cloud, number: usize, sink: HardSink<'_>) -> Result<()> {
+    fn cloud(
+        &mut self,
+        cloud: &Cloud,
+        number: usize,
+        sink: HardSink<'_>,
+        look: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let (points, columns) = (cloud.len() as u64, cloud.stride());
+        self.report.points += points;
+        if self.report.backend == VoxelHost::default().name() {
+            return self.on_host(cloud, number, sink, look);
+        }
+        // Points that are in memory are counted already.
+        let floats = points.saturating_mul(4 * columns as u64) - cloud.bytes_in_memory();
+        let least = Bytes(floats.saturating_add(self.job.spec.voxel_bytes(columns)));
+        let on_device = Bytes(self.job.backend.hard_bytes(&self.job.spec, columns, points));
+        let name = self.job.backend.name();
+        let why = if points > MOST_POINTS as u64 {
+            Some(format!("{name} makes clouds of at most {MOST_POINTS} points"))
+        } else if least > self.room {
+            Some(format!("{name} takes points from memory, where these do not fit"))
+        } else if on_device > self.job.available {
+            let left = self.job.available;
+            Some(format!("it would take {on_device} on {name}, where {left} may be used"))
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            self.report.fallback = Some(format!("cloud {number} was made on the host: {why}"));
+            return self.on_host(cloud, number, sink, look);
+        }
         let floats = cloud.floats()?;
-        let batch = PointBatch::one(&floats, cloud.stride())?.numbered_from(number);
-        self.report.points += cloud.len() as u64;
-        let own = self.report.backend != VoxelHost::default().name();
-        if own && self.on_device(&batch)? {
-            self.seen(&batch, 0);
+        let batch = PointBatch::one(&floats, columns)?.numbered_from(number);
+        if self.on_device(&batch)? {
+            let mut made = HardCounts::default();
+            made.add(&self.made);
+            self.count(made);
+            let result = made.voxels.saturating_mul(self.job.spec.voxel_bytes(columns));
+            self.hold(size_of_val(batch.floats()) as u64 + result, 1);
             return sink(&self.made);
         }
-        self.on_host(&batch, sink)
+        drop(floats);
+        self.on_host(cloud, number, sink, look)
     }
 
     /// Whether the device made it. The host does where there is no memory, or nobody asked for
@@ -138,11 +178,7 @@ impl HardWork<'_> {
     fn on_device(&mut self, batch: &PointBatch<'_>) -> Result<bool> {
         let (job, name) = (self.job, self.job.backend.name());
         match job.backend.hard(batch, &job.spec, &mut self.made) {
-            Ok(()) => {
-                self.report.not_finite += self.made.not_finite;
-                self.report.outside += self.made.outside;
-                Ok(true)
-            }
+            Ok(()) => Ok(true),
             Err(error) if error.is_out_of_memory() => {
                 self.report.fallback = Some(format!("{name} refused a cloud: {error}"));
                 Ok(false)
@@ -157,55 +193,71 @@ impl HardWork<'_> {
     }
 
     /// A part after the other; smaller ones where memory is refused.
-    fn on_host(&mut self, batch: &PointBatch<'_>, sink: HardSink<'_>) -> Result<()> {
+    fn on_host(
+        &mut self,
+        cloud: &Cloud,
+        number: usize,
+        sink: HardSink<'_>,
+        look: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let spec = self.job.spec;
+        let mut room = PassRoom::of(self.room, MOST_AT_ONCE, &spec, cloud);
         loop {
-            let HardWork { host, made, part, .. } = self;
-            let (mut voxels, mut kept, mut most) = (0, 0, 0);
-            let mut written = false;
-            let run = host.run_in_parts(batch, 0, *part, made, &mut |made| {
-                written = true;
-                voxels += made.num_points.len() as u64;
-                kept += made
-                    .num_points
-                    .iter()
-                    .map(|count| u64::from(count.cast_unsigned()))
-                    .sum::<u64>();
-                most = most.max(made.num_points.len() as u64);
+            let HardWork { passes, made, .. } = self;
+            let mut written = HardCounts::default();
+            let mut take = |made: &HardVoxels| {
+                written.add(made);
                 sink(made)
-            });
-            match run {
-                Ok(_) => {
-                    self.report.not_finite += self.made.not_finite;
-                    self.report.outside += self.made.outside;
-                    (self.report.voxels, self.report.kept) =
-                        (self.report.voxels + voxels, self.report.kept + kept);
-                    self.hold(batch, most, HardHost::working_bytes(batch.points() as u64));
+            };
+            match passes.run((cloud, number), room, made, &mut take, look) {
+                Ok(reads) => {
+                    self.count(written);
+                    let held = room.bytes(&spec, cloud.len() as u64, cloud.stride());
+                    self.hold(held + cloud.bytes_in_memory(), reads);
                     return Ok(());
                 }
-                // Nothing of the cloud was written, so it can begin again.
-                Err(error) if error.is_out_of_memory() && !written && self.part > 1 => {
+                Err(error) if error.is_out_of_memory() && written.parts == 0 => {
+                    let Some(half) = room.halved() else { return Err(error) };
                     tracing::info!(%error, "voxels are made in smaller parts");
-                    self.made = HardVoxels::default();
-                    self.part = self.part.div_ceil(2);
+                    (self.passes, self.made) = (HardPasses::new(spec), HardVoxels::default());
                     self.report.retries += 1;
+                    room = half;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn seen(&mut self, batch: &PointBatch<'_>, between: u64) {
-        let counts = &self.made.num_points;
-        self.report.voxels += counts.len() as u64;
-        self.report.kept +=
-            counts.iter().map(|count| u64::from(count.cast_unsigned())).sum::<u64>();
-        self.hold(batch, counts.len() as u64, between);
+    /// Counts the voxels of a cloud whose parts are written, and the points that were dropped, which
+    /// are told with each part.
+    fn count(&mut self, written: HardCounts) {
+        self.report.voxels += written.voxels;
+        self.report.kept += written.kept;
+        self.report.not_finite += self.made.not_finite;
+        self.report.outside += self.made.outside;
     }
 
-    fn hold(&mut self, batch: &PointBatch<'_>, voxels: u64, between: u64) {
-        let points = size_of_val(batch.floats()) as u64;
-        let result = voxels.saturating_mul(self.job.spec.voxel_bytes(batch.columns()));
-        let held = points.saturating_add(result).saturating_add(between);
-        self.report.peak_bytes = self.report.peak_bytes.max(held);
+    /// What was held at once, and how many times points were read.
+    fn hold(&mut self, bytes: u64, reads: u64) {
+        self.report.peak_bytes = self.report.peak_bytes.max(bytes);
+        self.report.reads = self.report.reads.max(reads);
+    }
+}
+
+/// What was made of a cloud.
+#[derive(Debug, Clone, Copy, Default)]
+struct HardCounts {
+    parts: u64,
+    voxels: u64,
+    /// Points in voxels.
+    kept: u64,
+}
+
+impl HardCounts {
+    fn add(&mut self, made: &HardVoxels) {
+        self.parts += 1;
+        self.voxels += made.num_points.len() as u64;
+        self.kept +=
+            made.num_points.iter().map(|count| u64::from(count.cast_unsigned())).sum::<u64>();
     }
 }

@@ -97,7 +97,10 @@ impl VoxelJob<'_> {
         let voxels = self.spec.grid().voxels();
         let points = self.batch.counts().max().unwrap_or(0);
         // Points that must be loaded are the host's, whoever makes voxels of them.
-        let LoadedBytes { each, file } = self.batch.loaded(self.spec.mode().of_features());
+        let of_features = self.spec.mode().of_features();
+        let LoadedBytes { each, file, whole } = self.batch.loaded(of_features);
+        // Features are gone through by voxel, all over a cloud.
+        let each = if of_features { each.max(whole) } else { each };
         let host = VoxelHost::default();
         let left = self.backend.left_to_host(&self.spec, voxels).is_some();
         let (backend, available): (&dyn VoxelBackend, Bytes) =

@@ -119,23 +119,24 @@ fn a_sparse_result_that_is_refused_is_made_in_slabs() {
     assert_eq!(run(&Cramped(1 << 18)), (whole, seen, 4));
 }
 
-/// A cloud of twenty million points, which take no room on the disk.
-fn long(folder: &tempfile::TempDir, kind: &str) -> Batch {
-    let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': (20000000, 3)}}");
+/// A cloud of so many points, which take no room on the disk.
+fn long(folder: &tempfile::TempDir, kind: &str, points: u64) -> Batch {
+    let header = format!("{{'descr': '{kind}', 'fortran_order': False, 'shape': ({points}, 3)}}");
     let mut start = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
     start.extend(header.as_bytes());
     start.resize(128, b' ');
     let path = folder.path().join(format!("{}.npy", &kind[1..]));
     std::fs::write(&path, start).unwrap();
     let file = std::fs::File::options().write(true).open(&path).unwrap();
-    file.set_len(128 + 20_000_000 * 24).unwrap();
+    file.set_len(128 + points * 24).unwrap();
     Batch::open(&path).unwrap()
 }
 
 #[test]
 fn only_what_a_cut_makes_smaller_is_a_reason_to_cut() {
+    const POINTS: u64 = 20_000_000;
     let folder = tempfile::tempdir().unwrap();
-    let (floats, doubles) = (long(&folder, "<f4"), long(&folder, "<f8"));
+    let (floats, doubles) = (long(&folder, "<f4", POINTS), long(&folder, "<f8", POINTS));
     let host = VoxelHost::default();
     let slabs = |batch: &Batch, cells| {
         let (available, room) = (Bytes::mib(200), Bytes::mib(200));
@@ -146,4 +147,69 @@ fn only_what_a_cut_makes_smaller_is_a_reason_to_cut() {
     assert_eq!(slabs(&doubles, Cells::F32), 8);
     // Of each point a key, and of its voxel a run and a row, are less in a part of the grid.
     assert_eq!(slabs(&floats, Cells::Sparse), 8);
+}
+
+/// A device that makes what the host would, and needs this much for a cloud.
+struct Device(u64);
+
+impl VoxelBackend for Device {
+    fn hard(&self, batch: &PointBatch<'_>, spec: &HardSpec, made: &mut HardVoxels) -> Result<()> {
+        VoxelHost::default().hard(batch, spec, made)
+    }
+
+    fn hard_bytes(&self, _: &HardSpec, _: usize, _: u64) -> u64 {
+        self.0
+    }
+
+    fn name(&self) -> String {
+        "device".to_string()
+    }
+
+    fn dense(&self, piece: &VoxelPiece<'_>, out: &mut [u8]) -> Result<VoxelTally> {
+        VoxelHost::default().dense(piece, out)
+    }
+
+    fn sparse(&self, piece: &VoxelPiece<'_>) -> Result<(Vec<Filled>, VoxelTally)> {
+        VoxelHost::default().sparse(piece)
+    }
+
+    fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64 {
+        VoxelHost::default().working_bytes(spec, points, span)
+    }
+}
+
+#[test]
+fn a_cloud_that_a_device_cannot_take_is_made_on_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let batch = long(&folder, "<f4", 30_000);
+    let range = [-0.5, -0.5, -0.5, 9.5, 9.5, 9.5];
+    let spec = HardSpec::new([1.0; 3], range, 3, 20).unwrap();
+    let make = |device: u64, available: u64, room: u64| {
+        let backend = &Device(device);
+        let (available, room) = (Bytes(available), Bytes(room));
+        let job =
+            HardJob { batch: &batch, spec, backend, or_host: false, chunk: None, available, room };
+        let mut made = Vec::new();
+        let report = job.run(
+            &mut |part| {
+                made.push(part.clone());
+                Ok(())
+            },
+            &mut |_, _| true,
+        );
+        (report.unwrap(), made)
+    };
+    let large = 1 << 40;
+    let (report, whole) = make(1 << 20, large, large);
+    assert_eq!((report.fallback, report.backend.as_str()), (None, "device"));
+    let (report, made) = make(large, 1 << 20, large);
+    let why = report.fallback.unwrap();
+    assert!(why.contains("1.00 TiB on device, where 1.00 MiB may be used"), "{why}");
+    assert_eq!(made, whole);
+    // The points would be 360 KB.
+    let (report, made) = make(1 << 20, large, 1 << 17);
+    let why = report.fallback.unwrap();
+    assert!(why.contains("device takes points from memory"), "{why}");
+    assert_eq!(made, whole);
+    assert!(report.peak_bytes < 1 << 17, "{}", report.peak_bytes);
 }

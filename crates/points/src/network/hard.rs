@@ -97,7 +97,7 @@ impl HardHost {
                 self.append(batch, cloud, before, made)?;
             } else {
                 made.make_room(before + voxels, &self.spec, batch.columns())?;
-                self.fill(batch, cloud, 0, made.slices().from(before, &self.spec, batch.columns()));
+                self.fill(batch, cloud, made.slices().from(before, &self.spec, batch.columns()));
             }
             before += voxels;
         }
@@ -151,36 +151,9 @@ impl HardHost {
         let voxels = self.links.voxels();
         let fits = voxels <= to.capacity(&self.spec, columns);
         Ok(fits.then(|| {
-            self.fill(batch, cloud, 0, to);
+            self.fill(batch, cloud, to);
             voxels
         }))
-    }
-
-    /// Makes the voxels of one cloud and hands them to `take` a part at a time, at most so many
-    /// voxels each. Gives how many there are.
-    ///
-    /// # Errors
-    ///
-    /// As [`hard_voxelize`], and what `take` ends with.
-    pub fn run_in_parts(
-        &mut self,
-        batch: &PointBatch<'_>,
-        cloud: usize,
-        part: usize,
-        made: &mut HardVoxels,
-        take: &mut dyn FnMut(&HardVoxels) -> Result<()>,
-    ) -> Result<usize> {
-        let dropped = self.link(batch, cloud)?;
-        (made.not_finite, made.outside) = (dropped.not_finite, dropped.outside);
-        let voxels = self.links.voxels();
-        for start in (0..voxels).step_by(part.max(1)) {
-            let some = part.max(1).min(voxels - start);
-            made.clouds = vec![some];
-            made.make_room(some, &self.spec, batch.columns())?;
-            self.fill(batch, cloud, start, made.slices());
-            take(made)?;
-        }
-        Ok(voxels)
     }
 
     /// Whether the calling thread makes all clouds of a batch by itself, because they are small.
@@ -226,7 +199,7 @@ impl HardHost {
         reserve(&mut made.voxels, voxels.saturating_mul(each))?;
         reserve(&mut made.coordinates, voxels * form.columns())?;
         reserve(&mut made.num_points, voxels)?;
-        for first in links.firsts(0) {
+        for first in links.firsts() {
             let (start, mut count) = (made.voxels.len(), 0);
             links.follow(*first, |point| {
                 let at = point as usize * columns;
@@ -242,30 +215,24 @@ impl HardHost {
         Ok(())
     }
 
-    /// Fills voxels from the `first` of the cloud on, as many as there is room for.
-    fn fill(&self, batch: &PointBatch<'_>, cloud: usize, first: usize, to: HardSlices<'_>) {
+    /// Fills the voxels of a cloud.
+    fn fill(&self, batch: &PointBatch<'_>, cloud: usize, to: HardSlices<'_>) {
         match batch.columns() {
-            3 => self.fill_sized::<3>(batch, cloud, first, to),
-            4 => self.fill_sized::<4>(batch, cloud, first, to),
-            5 => self.fill_sized::<5>(batch, cloud, first, to),
-            _ => self.fill_sized::<0>(batch, cloud, first, to),
+            3 => self.fill_sized::<3>(batch, cloud, to),
+            4 => self.fill_sized::<4>(batch, cloud, to),
+            5 => self.fill_sized::<5>(batch, cloud, to),
+            _ => self.fill_sized::<0>(batch, cloud, to),
         }
     }
 
     /// The same for points of `C` columns, or of any number of them where `C` is 0.
-    fn fill_sized<const C: usize>(
-        &self,
-        batch: &PointBatch<'_>,
-        cloud: usize,
-        first: usize,
-        to: HardSlices<'_>,
-    ) {
+    fn fill_sized<const C: usize>(&self, batch: &PointBatch<'_>, cloud: usize, to: HardSlices<'_>) {
         let (columns, width) = (batch.columns(), self.spec.form().columns());
         let each = self.spec.max_points() as usize * columns;
         let voxels = to.voxels.par_chunks_mut(VOXELS.saturating_mul(each));
         let coordinates = to.coordinates.par_chunks_mut(VOXELS * width);
         let counts = to.num_points.par_chunks_mut(VOXELS);
-        let firsts = self.links.firsts(first).par_chunks(VOXELS);
+        let firsts = self.links.firsts().par_chunks(VOXELS);
         let pieces = voxels.zip(coordinates).zip(counts).zip(firsts);
         group::each_piece(self.links.points(), pieces, |(((voxels, places), counts), firsts)| {
             let to = HardSlices { voxels, coordinates: places, num_points: counts };

@@ -82,9 +82,9 @@ impl HardLinks {
         self.firsts.len()
     }
 
-    /// The first points of the voxels from `first` on, in order.
-    pub(super) fn firsts(&self, first: usize) -> &[u32] {
-        self.firsts.get(first..).unwrap_or_default()
+    /// The first points of the voxels, in order.
+    pub(super) fn firsts(&self) -> &[u32] {
+        &self.firsts
     }
 
     /// The point at a position.

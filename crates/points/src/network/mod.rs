@@ -16,6 +16,7 @@ mod dynamic;
 mod group;
 mod hard;
 mod links;
+mod passes;
 mod pillars;
 mod places;
 mod points;
@@ -28,9 +29,11 @@ pub use dynamic::{
     scatter_points_into, voxels_to_points, voxels_to_points_into,
 };
 pub use hard::{HardHost, HardSlices, HardVoxels, hard_voxelize};
+pub(crate) use passes::{HardPasses, PassRoom};
 pub use pillars::{
     PillarSlices, birds_eye, birds_eye_into, image_length, pillar_features, pillar_features_into,
 };
 pub(crate) use pillars::{check_image, check_pillars, no_image};
+pub(crate) use points::MOST_POINTS;
 pub use points::PointBatch;
 pub use spec::{CoordinateForm, CoordinateOrder, HardSpec};

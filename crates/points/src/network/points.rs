@@ -5,7 +5,7 @@ use std::ops::Range;
 use plimsoll_memory::{Error, Result};
 
 /// The most points of a cloud, so that their numbers and a mark fit into 32 bits.
-const MOST_POINTS: usize = 0x7FFF_FFFE;
+pub(crate) const MOST_POINTS: usize = 0x7FFF_FFFE;
 
 /// Clouds that follow each other in memory; they may differ in length.
 #[derive(Debug, Clone)]

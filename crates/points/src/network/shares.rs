@@ -23,13 +23,13 @@ const MOST_WORKERS: usize = 64;
 
 /// Points that have no cell, and why.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct DroppedPoints {
-    pub(super) not_finite: u64,
-    pub(super) outside: u64,
+pub(crate) struct DroppedPoints {
+    pub(crate) not_finite: u64,
+    pub(crate) outside: u64,
 }
 
 impl DroppedPoints {
-    fn see(&mut self, point: &[f32]) {
+    pub(super) fn see(&mut self, point: &[f32]) {
         if point.iter().take(3).all(|value| value.is_finite()) {
             self.outside += 1;
         } else {

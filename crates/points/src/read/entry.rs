@@ -46,6 +46,8 @@ pub(crate) struct LoadedBytes {
     pub(crate) each: u64,
     /// Of a file that is read as a whole.
     pub(crate) file: u64,
+    /// Of a cloud that stays in its file, where the work wants all of it in memory.
+    pub(crate) whole: u64,
 }
 
 /// A file that is open.
@@ -126,21 +128,18 @@ impl FileEntry {
 
     /// What must be in memory of it.
     pub(super) fn loaded(&self, features: bool) -> LoadedBytes {
-        // Features are gone through by voxel, all over a cloud.
-        if self.in_place && !(features && self.features > 0) {
-            return LoadedBytes::default();
-        }
         let features = if self.leaves_out(features) { 0 } else { self.features as u64 };
         let bytes = |points: u64| points.saturating_mul(4 * (3 + features));
+        let cloud = bytes(self.counts.iter().copied().max().unwrap_or(0));
+        if self.in_place {
+            return LoadedBytes { whole: cloud, ..LoadedBytes::default() };
+        }
         match self.format {
             CloudFormat::Npz => {
                 let points = self.counts.iter().fold(0u64, |all, count| all.saturating_add(*count));
-                LoadedBytes { each: 0, file: bytes(points) }
+                LoadedBytes { file: bytes(points), ..LoadedBytes::default() }
             }
-            _ => {
-                let each = bytes(self.counts.iter().copied().max().unwrap_or(0));
-                LoadedBytes { each, file: self.beside }
-            }
+            _ => LoadedBytes { each: cloud, file: self.beside, whole: 0 },
         }
     }
 

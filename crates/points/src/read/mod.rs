@@ -246,6 +246,7 @@ impl Batch {
         all.fold(LoadedBytes::default(), |most, one| LoadedBytes {
             each: most.each.max(one.each),
             file: most.file.max(one.file),
+            whole: most.whole.max(one.whole),
         })
     }
 

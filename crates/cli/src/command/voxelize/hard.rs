@@ -60,6 +60,9 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     Ok(Some(Outcome::Yes))
 }
 
+/// Why points are read more than once.
+const READ_AGAIN: &str = "the voxels of a cloud do not fit in memory at once";
+
 #[derive(Debug, Serialize)]
 struct HardAnswer {
     out: String,
@@ -85,6 +88,9 @@ struct HardAnswer {
     clouds_per_chunk: u64,
     /// Times that memory was refused and a part was halved.
     retries: u64,
+    /// Times that the points of a cloud were read, at most: more than once where its voxels do not fit
+    /// in memory at once.
+    reads: u64,
     /// Why some of it was made elsewhere, where it was.
     fallback: Option<String>,
     available_bytes: u64,
@@ -143,6 +149,7 @@ impl HardAnswer {
             chunks: report.chunks,
             clouds_per_chunk: report.clouds_per_chunk.min(job.batch.clouds()),
             retries: report.retries,
+            reads: report.reads,
             fallback: report.fallback.clone(),
             available_bytes: opened.available.get(),
             available_source: opened.source.clone(),
@@ -193,6 +200,7 @@ impl Answer for HardAnswer {
             row("past a maximum", dropped.past_maximum.to_string(), "dropped"),
             row("chunks", self.chunks.to_string(), &format!("made on {}", self.backend)),
             row("retries", self.retries.to_string(), ""),
+            row("reads", self.reads.to_string(), if self.reads > 1 { READ_AGAIN } else { "" }),
             row(
                 "peak",
                 Bytes(self.peak_bytes).to_string(),
