@@ -28,7 +28,7 @@ pub struct HardReport {
     pub voxels: u64,
     /// Points in them.
     pub kept: u64,
-    /// Who made it: the backend of the job, or the host in its stead.
+    /// Who made it: the backend of the job, or the host where that made all in its stead.
     pub backend: String,
     /// Clouds that were read at a time.
     pub clouds_per_chunk: u64,
@@ -65,6 +65,7 @@ impl HardJob<'_> {
             passes: HardPasses::new(self.spec),
             made: HardVoxels::default(),
             room: self.room_on_host().fraction(SAFETY_MARGIN).saturating_sub(taken),
+            on_device: 0,
             report: HardReport {
                 backend: self.backend.name(),
                 clouds_per_chunk: at_once,
@@ -82,6 +83,9 @@ impl HardJob<'_> {
             work.report.chunks += 1;
             done = end;
             go_on(progress(done, total))?;
+        }
+        if work.on_device == 0 && work.report.fallback.is_some() {
+            work.report.backend = VoxelHost::default().name();
         }
         Ok(work.report)
     }
@@ -124,6 +128,8 @@ struct HardWork<'w> {
     made: HardVoxels,
     /// What may be held on the host beside the clouds of a chunk.
     room: Bytes,
+    /// Clouds that the device made.
+    on_device: u64,
     report: HardReport,
 }
 
@@ -178,7 +184,10 @@ impl HardWork<'_> {
     fn on_device(&mut self, batch: &PointBatch<'_>) -> Result<bool> {
         let (job, name) = (self.job, self.job.backend.name());
         match job.backend.hard(batch, &job.spec, &mut self.made) {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.on_device += 1;
+                Ok(true)
+            }
             Err(error) if error.is_out_of_memory() => {
                 self.report.fallback = Some(format!("{name} refused a cloud: {error}"));
                 Ok(false)

@@ -63,7 +63,7 @@ pub struct Cut {
 pub struct VoxelReport {
     /// What was seen.
     pub tally: VoxelTally,
-    /// Who made it: the backend of the job, or the host in its stead.
+    /// Who made it: the backend of the job, or the host where that made all in its stead.
     pub backend: String,
     /// How the work was cut, in the end.
     pub cut: Cut,
@@ -159,7 +159,7 @@ impl VoxelJob<'_> {
         let (cut, tally) = (self.cut()?, VoxelTally::default());
         let mut work =
             VoxelWork { job: self, cut, sink, progress, tally, peak: 0, room: Vec::new() };
-        let (mut done, mut chunks, mut retries) = (0, 0, 0);
+        let (mut done, mut chunks, mut retries, mut on_host) = (0, 0, 0, 0);
         let (host, mut backend) = (VoxelHost::default(), self.backend);
         let mut fallback = self.backend.left_to_host(&self.spec, self.spec.grid().voxels());
         while done < work.total() {
@@ -191,7 +191,7 @@ impl VoxelJob<'_> {
                 match work.chunk(&host, done..done + 1) {
                     Ok(()) => {
                         fallback = Some(refused);
-                        (done, chunks) = (done + 1, chunks + 1);
+                        (done, chunks, on_host) = (done + 1, chunks + 1, on_host + 1);
                         continue;
                     }
                     Err(other) => error = other,
@@ -205,10 +205,11 @@ impl VoxelJob<'_> {
                 _ => return Err(error),
             }
         }
+        let all_on_host = on_host > 0 && on_host == work.total();
         let VoxelWork { cut, tally, peak, .. } = work;
         Ok(VoxelReport {
             tally,
-            backend: backend.name(),
+            backend: if all_on_host { host.name() } else { backend.name() },
             cut,
             chunks,
             retries,
