@@ -286,6 +286,11 @@ fn bad_files_and_flags_are_told_apart() -> Result {
         ("--context 0", "--context"),
         ("--dtype decimal", "--dtype"),
         ("--input tokens", "--input"),
+        ("--engine tensorrt", "does not read GGUF"),
+        ("--engine pytorch --dtype q5_k", "q5_k is a type of llama.cpp's"),
+        ("--engine pytorch --kv-dtype q8_0", "q8_0 is a type of llama.cpp's"),
+        ("--engine pytorch --gpu-layers 3", "layers on the GPU"),
+        ("--engine pytorch --swa-full", "whole windows"),
     ] {
         let message = complaint(&words(&path, flags))?;
         assert!(message.contains(word), "{flags}: {message}");

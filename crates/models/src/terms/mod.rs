@@ -358,15 +358,45 @@ impl EstimateRequest {
             ModelFormat::Safetensors => Some(layers).filter(|(_, given)| *given),
             _ => of_language.into_iter().chain([layers]).find(|(_, given)| *given),
         };
-        wrong.map_or(Ok(()), |(what, _)| {
-            Err(format!(
-                "{what} was given, which is for language models{}",
-                match format {
-                    ModelFormat::Safetensors => " in GGUF",
-                    _ => "",
+        if let Some((what, _)) = wrong {
+            let kind = if format == ModelFormat::Safetensors { " in GGUF" } else { "" };
+            return Err(format!("{what} was given, which is for language models{kind}"));
+        }
+        if graph { Ok(()) } else { self.suits_language(format) }
+    }
+
+    /// Refuses what the engine that is named does not do with a language model.
+    fn suits_language(&self, format: ModelFormat) -> Result<(), String> {
+        match self.runner {
+            Some(runner @ (Runner::Ort | Runner::Rten | Runner::TensorRt))
+                if format == ModelFormat::Gguf =>
+            {
+                let runner = runner.name();
+                Err(format!("{runner} does not read GGUF; llama.cpp does, and pytorch"))
+            }
+            Some(Runner::PyTorch) => {
+                let caches = self.kv_dtype.into_iter().flat_map(|kinds| [kinds.keys, kinds.values]);
+                let quantised =
+                    self.dtype.into_iter().chain(caches).find(|kind| kind.is_quantised());
+                let of_llama_cpp = [
+                    ("whole windows", self.full_windows),
+                    ("separate caches", self.separate_caches),
+                    ("layers on the GPU", self.gpu_layers.is_some()),
+                ];
+                let given = of_llama_cpp.into_iter().find(|(_, given)| *given);
+                match (quantised, given) {
+                    (Some(kind), _) => Err(format!(
+                        "{} is a type of llama.cpp's; PyTorch is estimated with f32, f16 and bf16",
+                        kind.name()
+                    )),
+                    (None, Some((what, _))) => {
+                        Err(format!("{what} was given, which is for llama.cpp"))
+                    }
+                    (None, None) => Ok(()),
                 }
-            ))
-        })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
