@@ -357,6 +357,8 @@ fn what_is_wrong_is_said_and_nothing_is_left() -> Result {
         (words(&input, &input, &[]), "one of the clouds"),
         (words(&input, &out, &["--preview", &folder.name("p.npy")]), "ends in .png"),
         (words(&input, &folder.name("nowhere/out.npy"), &[]), "a folder that is there"),
+        #[cfg(target_os = "linux")]
+        (words(&input, "/sys/out.npy", &[]), "a folder that may be written to"),
         (words(&input, &out, &["--mode", "count", "--dtype", "bits"]), "u8 or bits with occupancy"),
         (words(&input, &out, &["--mode", "count", "--dtype", "sparse"]), ".npz"),
         (words(&input, &out, &["--chunk", "0"]), "above 0"),

@@ -71,7 +71,13 @@ impl VoxelGrid {
                     range: "x0,y0,z0,x1,y1,z1: finite, and at least half a voxel along each axis",
                 });
             }
-            // Past 2³² it saturates, and is refused below.
+            if count > MOST_CELLS as f32 {
+                return Err(Error::Config {
+                    field: "range",
+                    value: format!("{x0},{y0},{z0},{x1},{y1},{z1} with {} to a voxel", size[axis]),
+                    range: "at most 8388608 voxels along each axis: a smaller range or larger voxels",
+                });
+            }
             cells[axis] = count as u32;
         }
         let [width, height, depth] = cells;

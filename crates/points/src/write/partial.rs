@@ -28,7 +28,7 @@ impl Partial {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] where no file can be there, [`Error::Device`] where it cannot be made.
+    /// [`Error::Config`] where no file can or may be there, [`Error::Device`] where it cannot be made.
     pub fn create(path: &Path, field: &'static str) -> Result<Partial> {
         let path = &followed(path);
         // A device or a pipe is nothing that a file may take the place of.
@@ -41,7 +41,13 @@ impl Partial {
         }
         match unnamed(folder_of(path)) {
             Some(file) => Ok(Partial { path: path.to_path_buf(), file, name: None }),
-            None => Partial::named(path).map_err(|error| failed(path, &error)),
+            None => Partial::named(path).map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                    let range = "a file in a folder that may be written to";
+                    Error::Config { field, value: path.display().to_string(), range }
+                }
+                _ => failed(path, &error),
+            }),
         }
     }
 

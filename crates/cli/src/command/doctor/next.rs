@@ -133,7 +133,7 @@ pub(super) fn do_next(report: &DoctorReport) -> Vec<NextStep> {
     if report.machine.jetson || hardware.any {
         steps.push(step("see who holds the memory now", "plimsoll report"));
     }
-    steps.push(step("measure two small built-in detectors, half a minute", "plimsoll bench"));
+    steps.push(step("measure two small built-in detectors", "plimsoll bench"));
     steps.push(step("see who holds the memory now", "plimsoll report"));
     let mut seen: Vec<NextStep> = Vec::new();
     for step in steps {

@@ -1,9 +1,11 @@
 //! One model against a table of boards and GPUs: what people ask first.
 //!
 //! The table is a data file of facts: memory as boards are sold, and as the driver or kernel
-//! shows it where that is on record. What is shown counts where it is known.
+//! shows it where that is on record. What is shown counts where it is known. Where the system shares it, what
+//! `plimsoll run` would leave free for the system does not count.
 
 use plimsoll::Bytes;
+use plimsoll_guard::launch::KEEP_FREE;
 use plimsoll_models::terms::Terms;
 use serde::Serialize;
 
@@ -19,6 +21,8 @@ pub(super) struct Board {
     pub(super) memory_bytes: u64,
     /// Whether the memory is what a driver or kernel showed, or what it is sold with.
     pub(super) memory_how: &'static str,
+    /// What is left free of it for the system.
+    pub(super) system_bytes: u64,
     pub(super) verdict: FitVerdict,
 }
 
@@ -26,19 +30,26 @@ pub(super) struct Board {
 pub(super) fn against(terms: &Terms) -> anyhow::Result<Vec<Board>> {
     let mut boards = boards(TABLE)?
         .into_iter()
-        .map(|(name, unified, memory, how)| Board {
+        .map(|BoardRow { name, unified, memory, how, system }| Board {
             name,
             unified,
             memory_bytes: memory.get(),
             memory_how: how,
-            verdict: FitVerdict::of_terms(terms, memory, None),
+            system_bytes: system.get(),
+            verdict: FitVerdict::of_terms(terms, memory.saturating_sub(system), None),
         })
         .collect::<Vec<_>>();
     boards.sort_by_key(|board| board.memory_bytes);
     Ok(boards)
 }
 
-type BoardRow = (String, bool, Bytes, &'static str);
+struct BoardRow {
+    name: String,
+    unified: bool,
+    memory: Bytes,
+    how: &'static str,
+    system: Bytes,
+}
 
 fn boards(table: &str) -> anyhow::Result<Vec<BoardRow>> {
     let lines = table.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
@@ -56,12 +67,13 @@ fn row(line: &str) -> Option<BoardRow> {
         Some(text) => (Bytes::mib(text.parse().ok()?), "shown"),
         None => (Bytes::gib(sold), "sold"),
     };
-    let unified = match kind {
-        "unified" => true,
-        "discrete" => false,
+    let (unified, system) = match kind {
+        "unified" => (true, Bytes(KEEP_FREE)),
+        "share" => (true, Bytes::ZERO),
+        "discrete" => (false, Bytes::ZERO),
         _ => return None,
     };
-    Some((name.to_string(), unified, memory, how))
+    Some(BoardRow { name: name.to_string(), unified, memory, how, system })
 }
 
 #[cfg(test)]
@@ -72,10 +84,16 @@ mod tests {
     fn every_row_of_the_table_is_a_fact() -> anyhow::Result<()> {
         let rows = boards(TABLE)?;
         assert!(rows.len() > 30);
-        for (name, _, memory, _) in &rows {
+        for BoardRow { name, memory, .. } in &rows {
             assert!(*memory >= Bytes::gib(3) && *memory <= Bytes::gib(512), "{name}: {memory}");
-            assert_eq!(rows.iter().filter(|row| row.0 == *name).count(), 1, "{name} twice");
+            assert_eq!(rows.iter().filter(|row| row.name == *name).count(), 1, "{name} twice");
         }
+        let left = |name: &str| {
+            let row = rows.iter().find(|row| row.name == name);
+            row.map(|row| (row.memory.saturating_sub(row.system).get() >> 20, row.unified))
+        };
+        assert_eq!(left("Jetson Orin Nano 8GB"), Some((7607 - 512, true)));
+        assert_eq!(left("Apple M1 8GB"), Some((5461, true)));
         assert!(boards("a\tboth\t8\t").is_err());
         assert!(boards("a\tunified\tmany\t").is_err());
         Ok(())

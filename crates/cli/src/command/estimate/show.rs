@@ -170,7 +170,11 @@ impl FileEstimate {
                     TextTone::Doubt
                 }
             };
-            let shared = if board.unified { ", shared with the system" } else { "" };
+            let shared = match (board.unified, board.system_bytes) {
+                (false, _) => String::new(),
+                (true, 0) => ", shared with the system".to_string(),
+                (true, kept) => format!(", of which {} stay with the system", size(kept)),
+            };
             vec![
                 TextCell::from(board.name.clone()),
                 TextCell::figure(Some(gib(board.memory_bytes))),

@@ -30,6 +30,9 @@ const QUANTISED: [ElementType; 6] = [
     ElementType::Q8_0,
 ];
 
+/// What the types of the file are called as a value.
+const OWN: &str = "own";
+
 /// What is varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SettingKind {
@@ -47,7 +50,8 @@ pub(super) struct SettingRow {
     /// Numbers from `low` on, `step` apart.
     low: u64,
     step: u64,
-    types: Vec<ElementType>,
+    /// Types of weights; none for those that the file has.
+    types: Vec<Option<ElementType>>,
     pub(super) count: u64,
     /// Tokens of each sequence, where batches are varied and the flag counts those of all.
     tokens: Option<u64>,
@@ -95,7 +99,7 @@ impl SettingRow {
         Ok(SettingRow { kind, low, step, types: Vec::new(), count, tokens, end })
     }
 
-    /// Types up to that of the file: more bits than it has would add nothing.
+    /// Types up to that of the file, and its mix where it has several: more bits would add nothing.
     fn types(engine: Runner, terms: &Terms) -> SettingRow {
         let elements: u64 = terms.weights.iter().map(|part| part.elements).sum();
         let own = terms.weights.first().and_then(|part| part.kind.parse::<ElementType>().ok());
@@ -103,8 +107,11 @@ impl SettingRow {
             if own == Some(ElementType::Bf16) { ElementType::Bf16 } else { ElementType::F16 };
         let quantised: &[ElementType] = if engine == Runner::LlamaCpp { &QUANTISED } else { &[] };
         let all = quantised.iter().copied().chain([half, ElementType::F32]);
-        let types: Vec<ElementType> =
-            all.filter(|kind| kind.bytes_for(elements).get() <= terms.weights_bytes).collect();
+        let pure = all.filter(|kind| kind.bytes_for(elements).get() <= terms.weights_bytes);
+        // Norms and numbers beside the weights make no mix.
+        let of_note = terms.weights.iter().filter(|part| part.bytes > terms.weights_bytes / 100);
+        let is_mix = of_note.count() > 1;
+        let types: Vec<_> = pure.map(Some).chain(is_mix.then_some(None)).collect();
         SettingRow {
             kind: SettingKind::Dtype,
             low: 0,
@@ -119,7 +126,8 @@ impl SettingRow {
     /// The value at a place.
     pub(super) fn value(&self, place: u64) -> FitValue {
         match usize::try_from(place).ok().and_then(|place| self.types.get(place)) {
-            Some(kind) => FitValue::Name(kind.to_string()),
+            Some(Some(kind)) => FitValue::Name(kind.to_string()),
+            Some(None) => FitValue::Name(OWN.to_string()),
             None => FitValue::Number(self.low + place * self.step),
         }
     }
@@ -138,8 +146,8 @@ impl SettingRow {
             SettingKind::Image => flags.imgsz = Some((number, number)),
             SettingKind::GpuLayers => flags.gpu_layers = Some(number),
             SettingKind::Dtype => {
-                flags.dtype =
-                    usize::try_from(place).ok().and_then(|at| self.types.get(at)).copied();
+                let kind = usize::try_from(place).ok().and_then(|at| self.types.get(at));
+                flags.dtype = kind.copied().flatten();
             }
         }
         flags
