@@ -289,8 +289,9 @@ fn bad_files_and_flags_are_told_apart() -> Result {
         ("--engine tensorrt", "does not read GGUF"),
         ("--engine pytorch --dtype q5_k", "q5_k is a type of llama.cpp's"),
         ("--engine pytorch --kv-dtype q8_0", "q8_0 is a type of llama.cpp's"),
-        ("--engine pytorch --gpu-layers 3", "layers on the GPU"),
-        ("--engine pytorch --swa-full", "whole windows"),
+        ("--engine pytorch --gpu-layers 3", "--gpu-layers"),
+        ("--engine pytorch --swa-full", "--swa-full"),
+        ("--engine pytorch --ubatch 64", "--ubatch"),
     ] {
         let message = complaint(&words(&path, flags))?;
         assert!(message.contains(word), "{flags}: {message}");

@@ -45,6 +45,13 @@ pub(crate) fn empty_for<T>(list: &mut Vec<T>, length: usize) -> Result<()> {
     Ok(())
 }
 
+/// Without what a list holds, where that is more than so many take.
+pub(crate) fn forget_larger<T>(list: &mut Vec<T>, length: usize) {
+    if list.capacity() > length {
+        *list = Vec::new();
+    }
+}
+
 /// Room for more.
 pub(crate) fn reserve<T>(list: &mut Vec<T>, more: usize) -> Result<()> {
     list.try_reserve(more).map_err(|_| refused(bytes_of::<T>(more)))

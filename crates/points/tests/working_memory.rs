@@ -65,9 +65,12 @@ fn a_cloud_on_the_disk_is_made_within_less_than_it_takes() {
     let path = folder.path().join("large.bin");
     std::fs::write(&path, bytemuck::cast_slice::<f32, u8>(&points)).unwrap();
     let spec = HardSpec::new([1.0; 3], [0.0, 0.0, 0.0, 700.0, 700.0, 3.0], 5, 300_000).unwrap();
-    let batch = Batch::open(&path).unwrap();
+    // A small cloud first, whose voxels are all in one part.
+    let small = folder.path().join("a.bin");
+    std::fs::write(&small, bytemuck::cast_slice::<f32, u8>(&points[..40_000])).unwrap();
     let mut whole = None;
     for (room, reads) in [(1 << 30, 1), (30 << 20, 2), (4 << 20, 10), (1 << 20, 100)] {
+        let batch = Batch::open(folder.path()).unwrap();
         let job = HardJob {
             batch: &batch,
             spec,

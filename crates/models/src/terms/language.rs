@@ -23,9 +23,21 @@ pub(super) fn gguf(path: &Path, request: &EstimateRequest) -> Result<Terms, Stri
         bytes,
         elements,
     });
-    found.set_weights(parts.collect(), request);
-    found.trained_context = model.trained_context;
+    let parts: Vec<WeightsOfType> = parts.collect();
+    let is_packed = |part: &WeightsOfType| {
+        part.kind.parse::<ElementType>().is_ok_and(ElementType::is_quantised)
+    };
+    let unpacked = EstimateRequest { dtype: Some(ElementType::F16), ..request.clone() };
     found.notes = model.notes;
+    let of_pytorch = request.runner == Some(Runner::PyTorch) && request.dtype.is_none();
+    if of_pytorch && parts.iter().any(is_packed) {
+        found.set_weights(parts, &unpacked);
+        let note = "Transformers unpacks GGUF as it loads it: weights count as f16";
+        found.notes.push(note.to_string());
+    } else {
+        found.set_weights(parts, request);
+    }
+    found.trained_context = model.trained_context;
     // llama.cpp asks for all weights of a device at once.
     found.largest_single_bytes = found.weights_bytes;
     if let Some(shape) = model.shape {

@@ -346,13 +346,13 @@ impl EstimateRequest {
                 .to_string());
         }
         let of_language = [
-            ("the type of a cache", self.kv_dtype.is_some()),
-            ("a number of tokens at once", self.micro_batch != usual.micro_batch),
-            ("flash attention", self.flash_attention),
-            ("whole windows", self.full_windows),
-            ("separate caches", self.separate_caches),
+            ("a type of the cache (--kv-dtype)", self.kv_dtype.is_some()),
+            ("a number of tokens at once (--ubatch)", self.micro_batch != usual.micro_batch),
+            ("flash attention (--flash-attn)", self.flash_attention),
+            ("full windows (--swa-full)", self.full_windows),
+            ("separate caches (--no-kv-unified)", self.separate_caches),
         ];
-        let layers = ("layers on the GPU", self.gpu_layers.is_some());
+        let layers = ("a number of layers (--gpu-layers)", self.gpu_layers.is_some());
         let wrong = match format {
             ModelFormat::Gguf => None,
             ModelFormat::Safetensors => Some(layers).filter(|(_, given)| *given),
@@ -360,7 +360,7 @@ impl EstimateRequest {
         };
         if let Some((what, _)) = wrong {
             let kind = if format == ModelFormat::Safetensors { " in GGUF" } else { "" };
-            return Err(format!("{what} was given, which is for language models{kind}"));
+            return Err(format!("{what} can be chosen for language models{kind} alone"));
         }
         if graph { Ok(()) } else { self.suits_language(format) }
     }
@@ -378,10 +378,15 @@ impl EstimateRequest {
                 let caches = self.kv_dtype.into_iter().flat_map(|kinds| [kinds.keys, kinds.values]);
                 let quantised =
                     self.dtype.into_iter().chain(caches).find(|kind| kind.is_quantised());
+                let usual = EstimateRequest::default();
                 let of_llama_cpp = [
-                    ("whole windows", self.full_windows),
-                    ("separate caches", self.separate_caches),
-                    ("layers on the GPU", self.gpu_layers.is_some()),
+                    (
+                        "a number of tokens at once (--ubatch)",
+                        self.micro_batch != usual.micro_batch,
+                    ),
+                    ("full windows (--swa-full)", self.full_windows),
+                    ("separate caches (--no-kv-unified)", self.separate_caches),
+                    ("a number of layers (--gpu-layers)", self.gpu_layers.is_some()),
                 ];
                 let given = of_llama_cpp.into_iter().find(|(_, given)| *given);
                 match (quantised, given) {
@@ -390,7 +395,7 @@ impl EstimateRequest {
                         kind.name()
                     )),
                     (None, Some((what, _))) => {
-                        Err(format!("{what} was given, which is for llama.cpp"))
+                        Err(format!("{what} can be chosen for llama.cpp alone"))
                     }
                     (None, None) => Ok(()),
                 }

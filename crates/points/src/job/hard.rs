@@ -65,6 +65,7 @@ impl HardJob<'_> {
             passes: HardPasses::new(self.spec),
             made: HardVoxels::default(),
             room: self.room_on_host().fraction(SAFETY_MARGIN).saturating_sub(taken),
+            loaded: 0,
             on_device: 0,
             report: HardReport {
                 backend: self.backend.name(),
@@ -76,6 +77,7 @@ impl HardJob<'_> {
         while done < total {
             let end = (done + at_once).min(total);
             let clouds = self.batch.load(done..end, true)?;
+            work.loaded = clouds.iter().map(Cloud::bytes_in_memory).sum();
             for (cloud, number) in clouds.iter().zip(done..) {
                 let mut look = || go_on(progress(number, total));
                 work.cloud(cloud, number as usize, sink, &mut look)?;
@@ -95,13 +97,13 @@ impl HardJob<'_> {
     fn clouds_at_once(&self, columns: usize) -> Result<u64> {
         let points = self.batch.counts().max().unwrap_or(0);
         let LoadedBytes { each, file, .. } = self.batch.loaded(true);
-        let least = PassRoom::LEAST.bytes(&self.spec, points, columns);
+        let least = PassRoom::least(&self.spec, points).bytes(&self.spec, points, columns);
         let fixed = Bytes(least.saturating_add(file));
         let each = Bytes(each.max(1));
         let room = self.room_on_host();
         let plan = ChunkPlan::new(self.batch.clouds(), each, room).with_fixed(fixed).config()?;
         let ample = (MOST_AT_ONCE / points.saturating_mul(4 * columns as u64).max(1)).max(1);
-        let fitting = plan.chunk_size.max(1);
+        let fitting = plan.chunk_size.clamp(1, self.batch.most_at_once());
         Ok(self.chunk.map_or(fitting.min(ample), |wanted| wanted.clamp(1, fitting)))
     }
 
@@ -128,6 +130,8 @@ struct HardWork<'w> {
     made: HardVoxels,
     /// What may be held on the host beside the clouds of a chunk.
     room: Bytes,
+    /// What the clouds of the chunk take.
+    loaded: u64,
     /// Clouds that the device made.
     on_device: u64,
     report: HardReport,
@@ -147,8 +151,8 @@ impl HardWork<'_> {
             return self.on_host(cloud, number, sink, look);
         }
         // Points that are in memory are counted already.
-        let floats = points.saturating_mul(4 * columns as u64) - cloud.bytes_in_memory();
-        let least = Bytes(floats.saturating_add(self.job.spec.voxel_bytes(columns)));
+        let own = points.saturating_mul(4 * columns as u64) - cloud.bytes_in_memory();
+        let least = Bytes(own.saturating_add(self.job.spec.voxel_bytes(columns)));
         let on_device = Bytes(self.job.backend.hard_bytes(&self.job.spec, columns, points));
         let name = self.job.backend.name();
         let why = if points > MOST_POINTS as u64 {
@@ -172,7 +176,7 @@ impl HardWork<'_> {
             made.add(&self.made);
             self.count(made);
             let result = made.voxels.saturating_mul(self.job.spec.voxel_bytes(columns));
-            self.hold(size_of_val(batch.floats()) as u64 + result, 1);
+            self.hold(own + result, 1);
             return sink(&self.made);
         }
         drop(floats);
@@ -221,8 +225,7 @@ impl HardWork<'_> {
             match passes.run((cloud, number), room, made, &mut take, look) {
                 Ok(reads) => {
                     self.count(written);
-                    let held = room.bytes(&spec, cloud.len() as u64, cloud.stride());
-                    self.hold(held + cloud.bytes_in_memory(), reads);
+                    self.hold(room.bytes(&spec, cloud.len() as u64, cloud.stride()), reads);
                     return Ok(());
                 }
                 Err(error) if error.is_out_of_memory() && written.parts == 0 => {
@@ -246,9 +249,9 @@ impl HardWork<'_> {
         self.report.outside += self.made.outside;
     }
 
-    /// What was held at once, and how many times points were read.
+    /// What was held at once beside the clouds of the chunk, and how many times points were read.
     fn hold(&mut self, bytes: u64, reads: u64) {
-        self.report.peak_bytes = self.report.peak_bytes.max(bytes);
+        self.report.peak_bytes = self.report.peak_bytes.max(bytes.saturating_add(self.loaded));
         self.report.reads = self.report.reads.max(reads);
     }
 }

@@ -124,7 +124,7 @@ impl VoxelJob<'_> {
         let room = self.room.saturating_sub(Bytes(file));
         let most = if self.chunk.is_some() { room } else { most.min(room) };
         let plan = ChunkPlan::new(self.batch.clouds(), one, most).config();
-        let fitting = plan.map_or(1, |plan| plan.chunk_size.max(1));
+        let fitting = plan.map_or(1, |plan| plan.chunk_size.clamp(1, self.batch.most_at_once()));
         let clouds = self.chunk.map_or(fitting, |wanted| wanted.min(fitting));
         Ok(Cut { clouds, slabs: 1, slab_voxels: voxels })
     }

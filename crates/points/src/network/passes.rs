@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::slice::ChunksExact;
 
-use plimsoll_memory::{Bytes, Result};
+use plimsoll_memory::{Bytes, Error, Result};
 
 use super::group::{self, CellNumber};
 use super::shares::{DroppedPoints, FindCells};
@@ -24,6 +24,8 @@ const FLOATS: usize = 1 << 14;
 const ENTRIES: usize = 1 << 6;
 /// Entries for each cell that is known at most: tables are at most half full.
 const SPARSE: usize = 2;
+/// Parts that all voxels of a cloud are made in, at most, but where memory is refused: each reads its points again.
+const MOST_PARTS: u64 = 1 << 10;
 
 /// What passes may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,20 +55,29 @@ impl PassRoom {
         let (points, columns) = (cloud.len() as u64, cloud.stride());
         let left = bytes.get().saturating_sub(fixed_bytes(points, columns));
         let voxels = spec.most_voxels(points);
-        let wanted = voxels.saturating_mul(SPARSE as u64);
+        let least = PassRoom::least(spec, points);
+        let part_bytes = |part: u64| part.saturating_mul(spec.voxel_bytes(columns));
+        let beside = left.saturating_sub(part_bytes(least.part as u64));
         // A table of all cells saves a pass for each share of them; a larger part saves but one.
-        let all = wanted.checked_next_power_of_two().unwrap_or(u64::MAX);
-        let fits = |entries: u64, of: u64| entries <= of / size_of::<CellVoxel>() as u64;
-        let mut entries = all;
-        while entries > ENTRIES as u64
-            && !fits(entries, if entries == all { left / 4 * 3 } else { left / 2 })
-        {
+        let all = voxels.saturating_mul(SPARSE as u64).checked_next_power_of_two();
+        let mut entries = all.unwrap_or(u64::MAX);
+        while entries > least.entries as u64 {
+            let most = if Some(entries) == all { left / 4 * 3 } else { left / 2 };
+            if entries <= most.min(beside) / size_of::<CellVoxel>() as u64 {
+                break;
+            }
             entries /= 2;
         }
-        let entries = (entries as usize).max(ENTRIES);
+        let entries = (entries as usize).max(least.entries);
         let rest = left.saturating_sub((entries * size_of::<CellVoxel>()) as u64).min(most);
-        let part = (rest / spec.voxel_bytes(columns).max(1)).min(voxels);
-        PassRoom { entries, part: (part as usize).min(entries / SPARSE).max(1) }
+        let part = (rest / part_bytes(1).max(1)).min(voxels);
+        PassRoom { entries, part: (part as usize).min(entries / SPARSE).max(least.part) }
+    }
+
+    /// The least that a cloud of so many points is begun with.
+    pub(crate) fn least(spec: &HardSpec, points: u64) -> PassRoom {
+        let part = spec.most_voxels(points).div_ceil(MOST_PARTS).max(1) as usize;
+        PassRoom { entries: (part * SPARSE).next_power_of_two().max(ENTRIES), part }
     }
 
     /// Half as much; nothing where this is the least.
@@ -83,9 +94,6 @@ impl PassRoom {
         let part = (self.part as u64).saturating_mul(spec.voxel_bytes(columns));
         fixed_bytes(points, columns).saturating_add(table).saturating_add(part)
     }
-
-    /// The least that there is.
-    pub(crate) const LEAST: PassRoom = PassRoom { entries: ENTRIES, part: 1 };
 }
 
 /// Marks, and the points that are read at a time.
@@ -120,9 +128,13 @@ impl HardPasses {
     ) -> Result<u64> {
         let HardPasses { spec, rule, buffer, known } = self;
         let (spec, columns) = (*spec, cloud.stride());
+        let floats = room.part.saturating_mul(spec.max_points() as usize).saturating_mul(columns);
+        // What another cloud needed goes before anything is taken.
+        room::forget_larger(&mut made.voxels, floats);
+        room::forget_larger(&mut known.marks, cloud.len().div_ceil(64));
+        room::forget_larger(&mut known.table.entries, room.entries);
         room::fit_length(buffer, points_at_once(columns) * columns, || 0.0)?;
         known.make_room(room.entries, cloud.len())?;
-        let floats = room.part.saturating_mul(spec.max_points() as usize).saturating_mul(columns);
         room::empty_for(&mut made.voxels, floats)?;
         room::empty_for(&mut made.coordinates, room.part * spec.form().columns())?;
         room::empty_for(&mut made.num_points, room.part)?;
@@ -260,21 +272,35 @@ impl KnownVoxels {
     fn fill(&mut self, pieces: &mut CloudPieces<'_>, part: &mut PartVoxels<'_>) -> Result<()> {
         let KnownVoxels { table, marks } = self;
         let from = part.clear();
+        let mut changed = false;
         table.clear();
         pieces.each(from..pieces.cloud.len(), |point, cells, floats| {
             table.fetch(cells);
             for ((point, cell), floats) in (point..).zip(cells).zip(floats) {
-                let is_first = marks[point / 64] >> (point % 64) & 1 == 1;
-                if is_first && part.begin(*cell, point) {
-                    // There is room, as a part has no more voxels than the table takes cells.
-                    table.set(*cell, part.made.num_points.len() as u32 - 1);
+                let mut voxel = table.get(*cell);
+                if marks[point / 64] >> (point % 64) & 1 == 1 {
+                    changed = voxel.is_some() || !cell.is_somewhere();
+                    if changed {
+                        return false;
+                    }
+                    if part.begin(*cell, point) {
+                        let last = part.made.num_points.len() - 1;
+                        // There is room, as a part has no more voxels than the table takes cells.
+                        table.set(*cell, last as u32);
+                        voxel = Some(last);
+                    }
                 }
-                if let Some(voxel) = table.get(*cell) {
+                if let Some(voxel) = voxel {
                     part.add(voxel, floats);
                 }
             }
             true
-        })
+        })?;
+        if changed {
+            let why = "a cloud changed while it was read".to_string();
+            return Err(Error::Device { call: "reading", why });
+        }
+        Ok(())
     }
 }
 
@@ -411,10 +437,6 @@ struct CellVoxels {
 
 impl CellVoxels {
     fn make_room(&mut self, entries: usize) -> Result<()> {
-        if self.entries.len() > entries {
-            // One that is too large goes.
-            self.entries = Vec::new();
-        }
         room::fit_length(&mut self.entries, entries, CellVoxel::default)?;
         self.shift = u64::BITS - entries.trailing_zeros();
         Ok(())
@@ -538,7 +560,7 @@ mod tests {
     fn room_is_what_there_is() {
         let cloud = Cloud::from_points(vec![0.0; 40_000], 1).unwrap();
         let spec = HardSpec::new([1.0; 3], [0.0, 0.0, 0.0, 1e3, 1e3, 1.0], 4, 9000).unwrap();
-        let least = PassRoom::LEAST.bytes(&spec, 10_000, 4);
+        let least = PassRoom::least(&spec, 10_000).bytes(&spec, 10_000, 4);
         for bytes in [0, least, least + 1, 300_000, 500_000, 700_000, 1 << 30] {
             let mut room = PassRoom::of(Bytes(bytes), 1 << 40, &spec, &cloud);
             let taken = room.bytes(&spec, 10_000, 4);
@@ -548,9 +570,34 @@ mod tests {
                 assert!(half.bytes(&spec, 10_000, 4) < room.bytes(&spec, 10_000, 4));
                 room = half;
             }
-            assert_eq!(room, PassRoom::LEAST);
+            assert_eq!(room, PassRoom { entries: ENTRIES, part: 1 });
         }
         let room = PassRoom::of(Bytes(1 << 30), 1 << 40, &spec, &cloud);
         assert_eq!(room, PassRoom { entries: 1 << 15, part: 9000 });
+    }
+
+    /// A file that others write to while it is read is an error, where that can be told.
+    #[test]
+    fn a_cloud_that_changes_between_passes_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.bin");
+        let points: Vec<f32> = (0..40_000u16).map(|n| f32::from(n / 4 % 100) + 0.5).collect();
+        std::fs::write(&path, bytemuck::cast_slice::<f32, u8>(&points)).unwrap();
+        let batch = crate::Batch::open(&path).unwrap();
+        let cloud = &batch.load(0..1, true).unwrap()[0];
+        let spec = HardSpec::new([1.0; 3], [0.0, 0.0, 0.0, 100.0, 100.0, 100.0], 2, 90).unwrap();
+        for value in [f32::NAN, 0.5] {
+            std::fs::write(&path, bytemuck::cast_slice::<f32, u8>(&points)).unwrap();
+            let mut made = HardVoxels::default();
+            let mut take = |_: &HardVoxels| {
+                std::fs::write(&path, bytemuck::cast_slice::<f32, u8>(&[value; 40_000])).unwrap();
+                Ok(())
+            };
+            let room = PassRoom { entries: 1 << 8, part: 20 };
+            let run =
+                HardPasses::new(spec).run((cloud, 0), room, &mut made, &mut take, &mut || Ok(()));
+            let said = run.unwrap_err().to_string();
+            assert!(said.contains("changed while it was read"), "{said}");
+        }
     }
 }

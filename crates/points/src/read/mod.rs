@@ -81,6 +81,9 @@ pub struct FileShape {
     pub stacked: bool,
 }
 
+/// The most files that are open at once: processes may have 1,024, or fewer.
+const MOST_OPEN: usize = 128;
+
 /// The most clouds of one file: what is kept of each before any is read must fit.
 const MOST_CLOUDS: usize = 1 << 24;
 
@@ -248,6 +251,11 @@ impl Batch {
             file: most.file.max(one.file),
             whole: most.whole.max(one.whole),
         })
+    }
+
+    /// Clouds of a chunk at most, as each may be a file that is open.
+    pub(crate) fn most_at_once(&self) -> u64 {
+        if self.files.len() > MOST_OPEN { MOST_OPEN as u64 } else { u64::MAX }
     }
 
     /// Whether the result has an axis for clouds: every input but one file of [N, 3].

@@ -1,8 +1,8 @@
 //! One model against a table of boards and GPUs: what people ask first.
 //!
 //! The table is a data file of facts: memory as boards are sold, and as the driver or kernel
-//! shows it where that is on record. What is shown counts where it is known. Where the system shares it, what
-//! `plimsoll run` would leave free for the system does not count.
+//! shows it where that is on record. What is shown counts where it is known. Where the GPU uses the system's memory,
+//! it is less what `plimsoll run` would leave free, but for Apple's, of which the table has the GPU's part.
 
 use plimsoll::Bytes;
 use plimsoll_guard::launch::KEEP_FREE;

@@ -22,7 +22,7 @@ impl Answer for LlmEstimate {
             term("weights", self.weights_bytes, self.dtype.clone()),
             term("KV cache", self.kv_cache_bytes, context),
             term("activations", self.activation_bytes, String::new()),
-            term("overhead", self.overhead_bytes, "of an engine: not counted".to_string()),
+            term("overhead", self.overhead_bytes, "no engine is counted here".to_string()),
             term("total", self.total_bytes, self.how.to_string()),
             range_row(&self.range, self.checked, &self.basis, gib),
         ]);

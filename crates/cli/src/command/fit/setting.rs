@@ -99,7 +99,7 @@ impl SettingRow {
         Ok(SettingRow { kind, low, step, types: Vec::new(), count, tokens, end })
     }
 
-    /// Types up to that of the file, and its mix where it has several: more bits would add nothing.
+    /// Types up to that of the file, or below it and the file as it is: more bits would add nothing.
     fn types(engine: Runner, terms: &Terms) -> SettingRow {
         let elements: u64 = terms.weights.iter().map(|part| part.elements).sum();
         let own = terms.weights.first().and_then(|part| part.kind.parse::<ElementType>().ok());
@@ -107,11 +107,18 @@ impl SettingRow {
             if own == Some(ElementType::Bf16) { ElementType::Bf16 } else { ElementType::F16 };
         let quantised: &[ElementType] = if engine == Runner::LlamaCpp { &QUANTISED } else { &[] };
         let all = quantised.iter().copied().chain([half, ElementType::F32]);
-        let pure = all.filter(|kind| kind.bytes_for(elements).get() <= terms.weights_bytes);
-        // Norms and numbers beside the weights make no mix.
-        let of_note = terms.weights.iter().filter(|part| part.bytes > terms.weights_bytes / 100);
-        let is_mix = of_note.count() > 1;
-        let types: Vec<_> = pure.map(Some).chain(is_mix.then_some(None)).collect();
+        let pure = all.map(|kind| (kind, kind.bytes_for(elements).get()));
+        // llama.cpp runs a GGUF file as it is, whatever types it has.
+        let as_it_is = engine == Runner::LlamaCpp && terms.format == "GGUF";
+        let most = terms.weights_bytes;
+        // Norms beside the weights make no mix.
+        let of_note = terms.weights.iter().filter(|part| part.bytes > most / 100).count();
+        let is_there = |kind| as_it_is && of_note == 1 && own == Some(kind);
+        let types: Vec<_> = pure
+            .filter(|(kind, bytes)| *bytes <= most - u64::from(as_it_is) && !is_there(*kind))
+            .map(|(kind, _)| Some(kind))
+            .chain(as_it_is.then_some(None))
+            .collect();
         SettingRow {
             kind: SettingKind::Dtype,
             low: 0,

@@ -1,5 +1,6 @@
 //! `plimsoll voxelize --hard`: voxels as detection networks take them.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -7,7 +8,7 @@ use std::time::Instant;
 use plimsoll::Bytes;
 use plimsoll_points::Batch;
 use plimsoll_points::job::{HardJob, HardReport};
-use plimsoll_points::network::HardSpec;
+use plimsoll_points::network::{HardSpec, HardVoxels};
 use plimsoll_points::write::HardFile;
 use serde::Serialize;
 
@@ -38,8 +39,15 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     listen(&stop)?;
     let start = Instant::now();
     let mut line = out.progress();
-    let report = job.run(&mut |made| file.write(made), &mut |done, total| {
-        line.show_part(&format!("voxelize: {done} of {total} clouds"), done, total);
+    let rows = Cell::new(0);
+    let mut write = |made: &HardVoxels| {
+        file.write(made)?;
+        rows.set(file.rows());
+        Ok(())
+    };
+    let report = job.run(&mut write, &mut |done, total| {
+        let text = format!("voxelize: {done} of {total} clouds, {} voxels", rows.get());
+        line.show_part(&text, done, total);
         !stop.load(Ordering::Relaxed)
     });
     drop(line);
