@@ -101,7 +101,14 @@ impl HardJob<'_> {
         let fixed = Bytes(least.saturating_add(file));
         let each = Bytes(each.max(1));
         let room = self.room_on_host();
-        let plan = ChunkPlan::new(self.batch.clouds(), each, room).with_fixed(fixed).config()?;
+        let plan = ChunkPlan::new(self.batch.clouds(), each, room).with_fixed(fixed).config();
+        let plan = plan.map_err(|error| match error {
+            Error::NeverFits { memory, requested, capacity } => {
+                let memory = format!("{memory}, to make voxels of {points} points in parts");
+                Error::NeverFits { memory, requested, capacity }
+            }
+            other => other,
+        })?;
         let ample = (MOST_AT_ONCE / points.saturating_mul(4 * columns as u64).max(1)).max(1);
         let fitting = plan.chunk_size.clamp(1, self.batch.most_at_once());
         Ok(self.chunk.map_or(fitting.min(ample), |wanted| wanted.clamp(1, fitting)))
