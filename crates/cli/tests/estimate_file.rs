@@ -238,6 +238,8 @@ fn a_folder_of_safetensors_is_read_with_its_config() -> Result {
     assert_eq!(number(&answer, "kv_cache_bytes"), 4 * 1000 * 128 * 2 * 2);
     let half = json(&words(folder.path(), "--context 1000 --dtype q8_0"), 0)?;
     assert_eq!(number(&half, "weights_bytes"), 1_062_500);
+    let refused = complaint(&words(folder.path(), "--engine ort"))?;
+    assert!(refused.contains("ort runs no language model in safetensors"), "{refused}");
     Ok(())
 }
 

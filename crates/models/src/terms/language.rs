@@ -70,6 +70,13 @@ pub(super) fn safetensors(path: &Path, request: &EstimateRequest) -> Result<Term
             found.trained_context = config.trained_context;
             found.notes = config.notes;
             if let Some(shape) = config.shape {
+                if let Some(runner @ (Runner::Ort | Runner::Rten | Runner::TensorRt)) = request.runner {
+                    let runner = runner.name();
+                    return Err(format!(
+                        "{runner} runs no language model in safetensors; pytorch does, and llama.cpp \
+                         where it is converted to GGUF"
+                    ));
+                }
                 run(&mut found, shape, request, (&tensors.sizes, &config.style))?;
             }
         }
