@@ -47,6 +47,9 @@ fn the_terms_of_a_file_add_up() -> Result {
     assert_eq!((&answer["fits"], &answer["verdict"]), (&Value::Null, &Value::Null));
     assert_eq!(answer["weights"].as_array().map(Vec::len), Some(3));
     let named = json(&words(&path, "--engine pytorch --device cuda:0"), 0)?;
+    assert!(named["notes"].to_string().contains("Transformers unpacks GGUF"), "{named:#}");
+    let half = json(&words(&path, "--engine pytorch --device cuda:0 --dtype f16"), 0)?;
+    assert_eq!(named["weights_bytes"], half["weights_bytes"]);
     assert!(number(&named, "overhead_bytes") > 0);
     assert!(named["overhead"]["source"].as_str().is_some_and(|text| text.contains("H200")));
     Ok(())

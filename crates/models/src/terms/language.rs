@@ -32,7 +32,7 @@ pub(super) fn gguf(path: &Path, request: &EstimateRequest) -> Result<Terms, Stri
     let of_pytorch = request.runner == Some(Runner::PyTorch) && request.dtype.is_none();
     if of_pytorch && parts.iter().any(is_packed) {
         found.set_weights(parts, &unpacked);
-        let note = "Transformers unpacks GGUF as it loads it: weights count as f16";
+        let note = "Transformers unpacks GGUF as it loads it: weights count as f16, unless --dtype says f32 or bf16";
         found.notes.push(note.to_string());
     } else {
         found.set_weights(parts, request);
