@@ -235,6 +235,8 @@ fn the_report_is_whole_and_its_trace_replays() -> Result {
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&fs::read(format!("{to}/report.json"))?)?;
     assert_eq!(report["devices"][0]["peak_bytes"], 1u64 << 30);
+    let (peak_at, lasted) = (&report["devices"][0]["peak_at_seconds"], &report["duration_seconds"]);
+    assert!(peak_at.as_f64() <= lasted.as_f64(), "{report:#}");
     let page = fs::read_to_string(format!("{to}/report.html"))?;
     let names = ["data-name=\"peak\"", "@media (max-width:600px)"];
     for part in ["<svg", "limit 1.00 GiB", "prefers-color-scheme:dark", "Largest blocks"]

@@ -41,7 +41,8 @@ use tree::ProcessTree;
 
 use crate::client::GuardClient;
 use crate::watch::{
-    DESCRIPTOR_VARIABLE, GuardSettings, GuardWatch, LIMIT_VARIABLE, VARIABLE, is_in_use,
+    DESCRIPTOR_VARIABLE, GuardSettings, GuardWatch, LIMIT_VARIABLE, LedgerClock, VARIABLE,
+    is_in_use,
 };
 
 pub use gather::{ProcessFigures, ProcessKey};
@@ -157,6 +158,8 @@ pub struct Launched {
     pub signal: Option<i32>,
     /// When it was started.
     pub began: SystemTime,
+    /// Converts times of the ledger to the time since then.
+    pub clock: LedgerClock,
     /// How long it ran.
     pub lasted: Duration,
     /// Its child processes that the guard was not loaded into.
@@ -250,7 +253,7 @@ impl Launcher {
         let forwarder = signals::catch()?;
         system::survive_large_files();
         system::survive_a_cut_ledger(self.watch.ledger());
-        let (began, clock) = (SystemTime::now(), Instant::now());
+        let (began, clock) = (SystemTime::now(), LedgerClock::start());
         let child = self.spawn(program)?;
         signals::forward_to(child.id());
         let (stop, stopped) = mpsc::channel::<()>();
@@ -281,6 +284,7 @@ impl Launcher {
             code: u8::try_from(code).unwrap_or(255),
             signal,
             began,
+            clock,
             lasted,
             left_behind,
             unguarded: tree.into_unguarded(),
@@ -322,7 +326,7 @@ impl Launcher {
         launched: &Launched,
         trace: Option<&mut dyn Write>,
     ) -> (LaunchHistory, io::Result<()>) {
-        history::read(&self.watch, &launched.gathered, launched.lasted.as_secs_f64(), trace)
+        history::read(&self.watch, launched, trace)
     }
 }
 

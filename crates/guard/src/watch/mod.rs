@@ -82,7 +82,6 @@ pub struct GuardWatch {
     /// The ledger's file: it stays reachable by its descriptor if its folder is removed.
     file: sys::SysFile,
     ledger: *const GuardLedger,
-    began: u64,
 }
 
 // SAFETY: everything in a ledger that is written after it was made is atomic.
@@ -131,8 +130,7 @@ impl GuardWatch {
         let ledger = unsafe { at.as_mut() };
         let ledger = ledger.ok_or_else(|| io::Error::other("no memory to map the counters"))?;
         settings.setup().fill(ledger);
-        let began = sys::now_exactly();
-        Ok(GuardWatch { folder: folder.to_path_buf(), file, ledger: at, began })
+        Ok(GuardWatch { folder: folder.to_path_buf(), file, ledger: at })
     }
 
     /// The counters.
@@ -151,12 +149,6 @@ impl GuardWatch {
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
-    }
-
-    /// Converts times of the ledger and of events to the time since the run began.
-    #[must_use]
-    pub fn clock(&self) -> LedgerClock {
-        LedgerClock { began: self.began }
     }
 
     /// Gives back what processes held that have died.
@@ -283,16 +275,28 @@ pub fn is_in_use(path: &Path) -> bool {
     opened.is_ok_and(|file| liveness::is_used(&file))
 }
 
-/// Converts the kernel's clock to the time since a run began.
+/// Converts times of the ledger and of events to the time since a program was started.
 #[derive(Debug, Clone, Copy)]
 pub struct LedgerClock {
     began: u64,
 }
 
 impl LedgerClock {
-    /// The time since the ledger was made.
+    /// Starts now.
+    #[must_use]
+    pub fn start() -> LedgerClock {
+        LedgerClock { began: sys::now_exactly() }
+    }
+
+    /// The time from the start until a time of the ledger; zero for one before it.
     #[must_use]
     pub fn since_start(&self, at: u64) -> Duration {
         Duration::from_nanos(at.saturating_sub(self.began))
+    }
+
+    /// The time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.since_start(sys::now_exactly())
     }
 }

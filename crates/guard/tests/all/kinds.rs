@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use plimsoll_guard::ledger::flag;
 use plimsoll_guard::log::{GuardMemoryKind, GuardOp};
+use plimsoll_guard::watch::LedgerClock;
 
 use crate::stage::{LIMIT, MIB, Stage, text};
 
@@ -121,7 +122,7 @@ fn errors_of_the_driver_leave_the_count_right() {
         ("cuMemFree_v2:2", "0 0 0 999 took 256 left 1792\n", &[Allocate, Allocate, Free]),
     ] {
         let stage = Stage::new().set("FAKE_FAIL", fail);
-        let begun = stage.watch.clock();
+        let begun = LedgerClock::start();
         assert_eq!(stage.run("opened", &["errors"]), expected, "{fail}");
         assert_eq!(stage.charged(), 0, "{fail}");
         let logs = stage.watch.logs().unwrap();

@@ -8,7 +8,7 @@ use plimsoll_guard::launch::{
     ProcessFigures, UnguardedProcess, can_load,
 };
 use plimsoll_guard::ledger::{LedgerDevice, NO_LIMIT};
-use plimsoll_guard::watch::GuardWatch;
+use plimsoll_guard::watch::{GuardWatch, LedgerClock};
 use serde::Serialize;
 
 use super::flags::{Args, RunLimit};
@@ -230,7 +230,7 @@ pub(super) fn collect(facts: RunFacts<'_>, history: LaunchHistory) -> RunReport 
     let watch = launcher.watch();
     let blocks =
         |blocks: &[HistoryBlock]| blocks.iter().map(|block| block_report(block, watch)).collect();
-    let devices = devices(watch, &history);
+    let devices = devices(watch, launched.clock, &history);
     let began = launched.began.duration_since(UNIX_EPOCH);
     let shown = notes.len();
     let mut warnings = notes;
@@ -298,8 +298,7 @@ fn cuda_report(watch: &GuardWatch, used: bool) -> CudaReport {
     }
 }
 
-fn devices(watch: &GuardWatch, history: &LaunchHistory) -> Vec<RunDevice> {
-    let clock = watch.clock();
+fn devices(watch: &GuardWatch, clock: LedgerClock, history: &LaunchHistory) -> Vec<RunDevice> {
     let is_complete = history.lost == 0 && history.lists.missing == 0;
     let known = |(_, device): &(u8, &LedgerDevice)| device.state.load(Acquire) == 2;
     let report = |(place, device): (u8, &LedgerDevice)| {

@@ -9,10 +9,12 @@ mod trace;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufReader, Write};
+use std::time::Duration;
 
+use super::Launched;
 use super::gather::{EventsInOrder, Gathered, GatheredList, ProcessFigures, ProcessKey};
 use crate::log::{GuardMemoryKind, GuardOp};
-use crate::watch::{GuardEvent, GuardWatch, parse_stacks};
+use crate::watch::{GuardEvent, GuardWatch, LedgerClock, parse_stacks};
 use course::CourseBuilder;
 use peak::{PeakBuilder, PlaceKey};
 use trace::{AllocationTrace, TracedBlock};
@@ -118,17 +120,18 @@ impl ListCounts {
     }
 }
 
-/// Reads the history of a launch that lasted this many seconds, and writes its trace.
+/// Reads the history of a launch, and writes its trace.
 pub(super) fn read(
     watch: &GuardWatch,
-    gathered: &Gathered,
-    lasted: f64,
+    launched: &Launched,
     trace: Option<&mut dyn Write>,
 ) -> (LaunchHistory, io::Result<()>) {
+    let gathered = &launched.gathered;
     let processes = gathered.processes(watch);
     let lists = gathered.lists(watch, &processes);
     let mut trace = AllocationTrace::new(trace);
-    let mut history = merge(&lists, gathered, watch, lasted, &mut trace);
+    let times = (launched.clock, launched.lasted);
+    let mut history = merge(&lists, gathered, &watch.unified(), times, &mut trace);
     let blocks = history.largest.iter_mut().chain(&mut history.never_freed.largest);
     let blocks = blocks.map(|block| (block.who, block.stack_number, &mut block.stack));
     let places = history.at_peak.values_mut().flat_map(|peak| &mut peak.places);
@@ -164,13 +167,12 @@ fn name_stacks(unnamed: Vec<UnnamedStack<'_>>, gathered: &Gathered, watch: &Guar
 fn merge(
     lists: &[GatheredList],
     gathered: &Gathered,
-    watch: &GuardWatch,
-    lasted: f64,
+    unified: &[bool],
+    (clock, lasted): (LedgerClock, Duration),
     trace: &mut AllocationTrace<'_>,
 ) -> LaunchHistory {
-    let (clock, unified) = (watch.clock(), watch.unified());
-    let mut reader = EventsInOrder::new(lists, gathered, &unified);
-    let mut builder = HistoryBuilder::new(lasted, trace);
+    let mut reader = EventsInOrder::new(lists, gathered, unified);
+    let mut builder = HistoryBuilder::new(lasted.as_secs_f64(), trace);
     while let Some((at, list, event)) = reader.next() {
         let time = clock.since_start(at);
         let now = HistoryTime { seconds: time.as_secs_f64(), micros: time.as_micros() };

@@ -22,7 +22,8 @@ fn merged(lists: &[Noted<'_>]) -> (LaunchHistory, Vec<(u64, usize, bool)>, Strin
     let steps = steps.map(|(at, who, event)| (at, who, event.is_some())).collect();
     let mut text = Vec::new();
     let mut trace = AllocationTrace::new(Some(&mut text));
-    let history = merge(&found, &gathered, &watch, 1.0, &mut trace);
+    let times = (LedgerClock::start(), Duration::from_secs(1));
+    let history = merge(&found, &gathered, &watch.unified(), times, &mut trace);
     trace.finish().unwrap();
     (history, steps, String::from_utf8(text).unwrap())
 }
