@@ -29,6 +29,8 @@ assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert cuda.cuCtxSetCurrent(context) == 0
 before = plimsoll.stats()
 codes = [cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2**30)) for _ in range(3)]
+# Ordered on a stream, which takes the guard operations of its own.
+codes.append(cuda.cuMemAllocAsync(ctypes.byref(pointer), ctypes.c_size_t(2**30), None))
 print(json.dumps({"limit": plimsoll.limit(), "codes": codes, "before": before, "after": plimsoll.stats()}))
 """
 
@@ -93,16 +95,19 @@ def test_processes_started_inside_share_one_limit_and_count(
     with plimsoll.guarded("2GiB", reserve=0) as limited:
         inside = {**os.environ, "LD_LIBRARY_PATH": str(fake_driver), "WAY": "dlsym"}
         said = subprocess.run([fake_driver / "client", "fill"], env=inside, capture_output=True, text=True)
-        child = subprocess.run([sys.executable, "-c", LIMITED], env=inside, capture_output=True, text=True)
+        # It knows another device as number 0, as with CUDA_VISIBLE_DEVICES.
+        other = {**inside, "FAKE_FIRST": "1"}
+        child = subprocess.run([sys.executable, "-c", LIMITED], env=other, capture_output=True, text=True)
     assert dict(os.environ) == before
     assert "code 2" in said.stdout, said
     assert child.returncode == 0, child.stderr
     found = json.loads(child.stdout)
-    assert found["limit"] == 2 * GIB and found["codes"] == [0, 0, 2]
+    assert found["limit"] == 2 * GIB and found["codes"] == [0, 0, 2, 2]
+    assert found["before"]["charged_bytes.peak"] < GIB, "that of its own device"
     rose = found["after"]["reserved_bytes.all.current"] - found["before"]["reserved_bytes.all.current"]
     assert rose == 2 * GIB
-    assert found["after"]["num_device_alloc"] - found["before"]["num_device_alloc"] == 3
-    assert found["after"]["num_refused"] - found["before"]["num_refused"] == 1
+    assert found["after"]["num_device_alloc"] == 4
+    assert found["after"]["num_refused"] - found["before"]["num_refused"] == 2
     assert found["after"]["limit_bytes"] == 2 * GIB
     assert found["after"]["charged_bytes.peak"] <= 2 * GIB
     assert limited.refused >= 2 and GIB < limited.peak_bytes <= 2 * GIB and limited.used_bytes == 0

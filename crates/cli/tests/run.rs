@@ -308,6 +308,42 @@ fn devices_are_told_by_their_numbers_each_with_its_own() -> Result {
 }
 
 #[test]
+fn devices_that_processes_know_by_one_number_are_told_apart() -> Result {
+    let to = stage()?.join("visible").display().to_string();
+    let script = "FAKE_FIRST=0 CLIENT fill; FAKE_FIRST=1 CLIENT errors; FAKE_FIRST=1 CLIENT fill";
+    let limits = ["--limit", "1GiB", "--reserve", "0"];
+    let words = [&limits[..], &["--report", &to, "--", "bash", "-c", script]].concat();
+    let output = on_stage(&words)?.output()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&fs::read(format!("{to}/report.json"))?)?;
+    let names = ["cuda:0 (GPU-01000000)", "cuda:0 (GPU-02000000)"];
+    for (place, name) in names.into_iter().enumerate() {
+        assert_eq!(report["devices"][place]["device"], name);
+        let refused = report["refused"].as_array().ok_or("no list")?;
+        let here = refused.iter().filter(|refusal| refusal["device"] == name).count();
+        assert_eq!(report["devices"][place]["refused"], here, "{report:#}");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_children_do_after_the_program_has_ended_is_in_the_timeline() -> Result {
+    let to = stage()?.join("later").display().to_string();
+    let script = "(sleep 0.3; CLIENT fill) &";
+    let words = ["--limit", "1GiB", "--reserve", "0", "--report", &to, "--", "sh", "-c", script];
+    let output = on_stage(&words)?.output()?;
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&fs::read(format!("{to}/report.json"))?)?;
+    let lasted = report["duration_seconds"].as_f64().ok_or("no duration")?;
+    let watched = report["watched_seconds"].as_f64().ok_or("no end")?;
+    let peak_at = report["devices"][0]["peak_at_seconds"].as_f64().ok_or("no peak")?;
+    assert!(lasted < peak_at && peak_at <= watched, "{report:#}");
+    let page = fs::read_to_string(format!("{to}/report.html"))?;
+    assert!(page.contains("limit 1.00 GiB") && page.contains("child processes until"), "{page}");
+    Ok(())
+}
+
+#[test]
 fn of_many_processes_a_page_shows_some() -> Result {
     let script = "for i in {1..23}; do CLIENT errors; done";
     let output = on_stage(&["--limit", "2GiB", "--", "bash", "-c", script])?.output()?;

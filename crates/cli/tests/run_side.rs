@@ -18,6 +18,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use common::{Result, plimsoll, text};
@@ -134,7 +135,12 @@ fn a_signal_ends_it_once_the_program_has_ended() -> Result {
         let mut running = Running::held_up(&[], ":")?;
         running.0.stdout.as_mut().ok_or("no stdout")?.read_exact(&mut [0; 6])?;
         // The shell ends, and then what it started is looked for.
-        std::thread::sleep(Duration::from_millis(700));
+        let children = format!("/proc/{0}/task/{0}/children", running.0.id());
+        until("the program is gone", || {
+            fs::read_to_string(&children).is_ok_and(|list| list.trim().is_empty()).then_some(())
+        })?;
+        // From a moment after that on, signals are for `run` itself.
+        thread::sleep(Duration::from_millis(200));
         running.send(name)?;
         let status = running.end()?;
         assert_eq!(status.signal(), Some(number), "{name}: {status}");

@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::join::{self, JoinOutcome};
-use crate::ledger::{GuardLedger, LedgerProcess, Liveness, flag, state};
+use crate::ledger::{GuardLedger, LedgerProcess, Liveness, RobustLock, flag, state};
 use crate::liveness::{self, LivenessCheck};
 use crate::lock::ThreadLock;
 use crate::log::{EventLogWriter, GuardMemoryKind, GuardOp, NewEvent};
@@ -260,24 +260,23 @@ impl ProcessGuard {
         }
     }
 
-    /// Runs what only one process may do at a time. Waits for at most ten seconds: a process that
-    /// is stopped must not stop the others forever.
-    pub(crate) fn exclusively<T>(&self, work: impl FnOnce() -> T) -> T {
+    /// Runs what only one process may do at a time, by one of the ledger's locks. Waits for at most
+    /// ten seconds: a process that is stopped must not stop the others forever.
+    pub(crate) fn exclusively<T>(&self, lock: &RobustLock, work: impl FnOnce() -> T) -> T {
         const WAIT: u64 = 10_000_000_000;
         let until = sys::now() + WAIT;
         let lives = |slot| {
             let file = join::open_again();
             file.is_none_or(|file| LivenessCheck::new(&file, self.ledger).is_running(slot))
         };
-        let seat = &self.ledger.exclusive_lock;
-        let mut taken = seat.try_acquire(self.slot, lives);
+        let mut taken = lock.try_acquire(self.slot, lives);
         while taken.is_none() && sys::now() < until {
-            seat.wait();
-            taken = seat.try_acquire(self.slot, lives);
+            lock.wait();
+            taken = lock.try_acquire(self.slot, lives);
         }
         let result = work();
         if taken.is_some() {
-            seat.release(self.slot);
+            lock.release(self.slot);
         }
         result
     }

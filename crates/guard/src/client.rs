@@ -16,6 +16,7 @@ pub struct GuardClient {
     ledger: &'static GuardLedger,
     tag: extern "C" fn(u32) -> bool,
     process: extern "C" fn() -> *const LedgerProcess,
+    device: extern "C" fn(u32) -> i32,
 }
 
 impl std::fmt::Debug for GuardClient {
@@ -26,6 +27,10 @@ impl std::fmt::Debug for GuardClient {
 
 unsafe extern "C" {
     fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+}
+
+fn is_used(device: &LedgerDevice) -> bool {
+    device.state.load(Acquire) == 2
 }
 
 /// The address of a function of the guard in this process.
@@ -45,24 +50,30 @@ impl GuardClient {
         if std::env::var_os(VARIABLE).is_none_or(|value| value.is_empty()) {
             return Err("this program was not started under the guard".into());
         }
-        let names = [c"plimsoll_guard_ledger", c"plimsoll_guard_tag", c"plimsoll_guard_process"];
-        let [Some(ledger), Some(tag), Some(process)] = names.map(function) else {
+        let names = [
+            c"plimsoll_guard_ledger",
+            c"plimsoll_guard_tag",
+            c"plimsoll_guard_process",
+            c"plimsoll_guard_device",
+        ];
+        let [Some(ledger), Some(tag), Some(process), Some(device)] = names.map(function) else {
             return Err("the system's loader did not load the guard".into());
         };
         // SAFETY: the guard's functions of these names have these signatures; a ledger stays
         // mapped, and all that changes in it is atomic.
-        let (ledger, tag, process) = unsafe {
+        let (ledger, tag, process, device) = unsafe {
             let ledger =
                 std::mem::transmute::<*mut c_void, extern "C" fn() -> *const GuardLedger>(ledger);
             let tag = std::mem::transmute::<*mut c_void, extern "C" fn(u32) -> bool>(tag);
             let process = std::mem::transmute::<*mut c_void, extern "C" fn() -> *const LedgerProcess>(
                 process,
             );
-            (ledger().as_ref(), tag, process)
+            let device = std::mem::transmute::<*mut c_void, extern "C" fn(u32) -> i32>(device);
+            (ledger().as_ref(), tag, process, device)
         };
         match ledger {
             Some(ledger) if ledger.magic.load(Acquire) == ledger::MAGIC && tag(0) => {
-                Ok(GuardClient { ledger, tag, process })
+                Ok(GuardClient { ledger, tag, process, device })
             }
             Some(_) => Err("the guard in this program is of another version".into()),
             None => Err("the guard in this program has no counters".into()),
@@ -96,20 +107,31 @@ impl GuardClient {
     /// refused.
     #[must_use]
     pub fn limit_of(&self, number: u32) -> Option<u64> {
-        let own = self.ledger.budgets.get(number as usize).map_or(0, |own| own.load(Relaxed));
-        if own > 0 { Some(own).filter(|limit| *limit != NO_LIMIT) } else { self.limit() }
+        Some(self.ledger.limit_of_number(number as usize)).filter(|limit| *limit != NO_LIMIT)
     }
 
     /// The devices that were used.
     pub fn devices(&self) -> impl Iterator<Item = &'static LedgerDevice> {
-        self.placed_devices().map(|(_, device)| device)
+        self.ledger.devices.iter().filter(|device| is_used(device))
     }
 
-    /// The devices that were used, each with its place in the ledger, by which a process's share
-    /// of it is found.
-    pub fn placed_devices(&self) -> impl Iterator<Item = (usize, &'static LedgerDevice)> {
-        let all = self.ledger.devices.iter().enumerate();
-        all.filter(|(_, device)| device.state.load(Acquire) == 2)
+    /// The device that this process knows by this number, and its place in the ledger, by which a
+    /// process's share of it is found; `None` where neither this process nor one beside it has
+    /// used it. A process that has not called the driver yet cannot tell which device that is:
+    /// then it is the one that has this number in the other processes, if that is one device.
+    #[must_use]
+    pub fn device(&self, number: u32) -> Option<(usize, &'static LedgerDevice)> {
+        let place = match (self.device)(number) {
+            ledger::UNKNOWN_PLACE => {
+                let same = |device: &LedgerDevice| device.ordinal.load(Relaxed) == number;
+                let mut same =
+                    (0..).zip(&self.ledger.devices).filter(|(_, d)| is_used(d) && same(d));
+                let (place, _) = same.next()?;
+                same.next().is_none().then_some(place)?
+            }
+            place => usize::try_from(place).ok()?,
+        };
+        self.ledger.devices.get(place).map(|device| (place, device))
     }
 
     /// What this process holds; `None` before it has called the driver.

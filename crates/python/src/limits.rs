@@ -37,11 +37,6 @@ fn limit_of(device: &LedgerDevice) -> Option<u64> {
     Some(device.budget.load(Relaxed)).filter(|limit| *limit != NO_LIMIT)
 }
 
-/// The device of this number, where this process or one beside it has used it.
-fn used(guard: &GuardClient, number: u32) -> Option<(usize, &'static LedgerDevice)> {
-    guard.placed_devices().find(|(_, device)| device.ordinal.load(Relaxed) == number)
-}
-
 /// The limit of this process on a device, in bytes; None where memory is only counted.
 ///
 /// Raises `Unavailable` in a process that is not limited.
@@ -56,7 +51,7 @@ fn used(guard: &GuardClient, number: u32) -> Option<(usize, &'static LedgerDevic
 #[pyo3(signature = (device = 0))]
 pub(crate) fn limit(device: u32) -> PyResult<Option<u64>> {
     let guard = guard()?;
-    Ok(match used(guard, device) {
+    Ok(match guard.device(device) {
         Some((_, device)) => limit_of(device),
         None => guard.limit_of(device),
     })
@@ -91,7 +86,7 @@ pub(crate) fn is_guarded() -> bool {
 #[pyo3(signature = (device = 0))]
 pub(crate) fn stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDict>> {
     let guard = guard()?;
-    let found = used(guard, device);
+    let found = guard.device(device);
     let process = guard.process();
     let held = process.zip(found).map_or(0, |(process, (place, _))| process.used(place));
     let driver = process.zip(found).map_or(0, |(own, (place, _))| own.driver[place].load(Relaxed));
@@ -103,7 +98,7 @@ pub(crate) fn stats(py: Python<'_>, device: u32) -> PyResult<Bound<'_, PyDict>> 
     };
     let dict = PyDict::new(py);
     dict.set_item(intern!(py, "reserved_bytes.all.current"), held)?;
-    dict.set_item(intern!(py, "num_device_alloc"), own(|process| process.allocs()))?;
+    dict.set_item(intern!(py, "num_device_alloc"), own(|process| process.asked()))?;
     dict.set_item(intern!(py, "num_device_free"), own(|process| process.frees()))?;
     dict.set_item(intern!(py, "num_refused"), own(|process| process.refused.load(Relaxed)))?;
     dict.set_item(intern!(py, "driver_bytes"), driver)?;

@@ -4,7 +4,9 @@ use core::ffi::c_int;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::{DriverCode, NOT_SUPPORTED, OpaqueHandle, SUCCESS, devices, measure, own_calls, track};
+use super::{
+    DriverCode, NOT_SUPPORTED, OpaqueHandle, SUCCESS, devices, kernels, measure, own_calls, track,
+};
 use crate::attach::ProcessGuard;
 use crate::ledger::flag;
 use crate::table::{DriverResource, ResourceClass, ResourceEntry};
@@ -135,9 +137,15 @@ pub(super) unsafe fn release_primary(
 fn release_contents(guard: &ProcessGuard, context: u64) {
     devices::forget(guard, context);
     let lived_there = |entry: &ResourceEntry| match entry.resource {
-        DriverResource::Block { context: of, .. } => of == context,
+        DriverResource::Block { context: of, .. } | DriverResource::Module { context: of, .. } => {
+            of == context
+        }
         _ => false,
     };
-    guard.table.drain(lived_there, |entry| track::release_entry(guard, &entry));
+    guard.table.drain(lived_there, |entry| match entry.resource {
+        DriverResource::Module { .. } => measure::give_cost_back(guard, &entry),
+        _ => track::release_entry(guard, &entry),
+    });
     measure::release_cost(guard, ResourceClass::Context, context);
+    kernels::forget_all();
 }

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use super::{OpaqueHandle, SUCCESS, own_calls};
 use crate::attach::ProcessGuard;
-use crate::ledger::{DEVICES, LedgerDevice, NO_LIMIT, flag};
+use crate::ledger::{DEVICES, LedgerDevice, NO_LIMIT, UNKNOWN_PLACE, UNUSED_PLACE, flag};
 use crate::system_memory;
 
 /// The device that an allocation is made on, and its context.
@@ -169,23 +169,42 @@ pub(super) fn uuid_words(bytes: [u8; 16]) -> [u64; 2] {
     [whole as u64, (whole >> 64) as u64]
 }
 
-/// Finds the device with this number in the ledger, or adds it.
-fn claim(guard: &ProcessGuard, number: c_int) -> Option<usize> {
+/// The UUID of the device that this process knows by this number.
+pub(super) fn uuid_of(number: c_int) -> Option<[u64; 2]> {
     let mut bytes = [0u8; 16];
     // SAFETY: sixteen bytes are written.
-    if unsafe { own_calls::cuDeviceGetUuid(&raw mut bytes, number) } != SUCCESS {
-        // A driver too old to have UUIDs: the number takes its place.
-        bytes[..4].copy_from_slice(&number.to_le_bytes());
-    }
-    let uuid = uuid_words(bytes);
-    guard.exclusively(|| {
+    let code = unsafe { own_calls::cuDeviceGetUuid(&raw mut bytes, number) };
+    (code == SUCCESS).then(|| uuid_words(bytes))
+}
+
+/// Finds the device with this number in the ledger, or adds it.
+fn claim(guard: &ProcessGuard, number: c_int) -> Option<usize> {
+    // A driver too old to have UUIDs: the number takes its place.
+    let uuid = uuid_of(number).unwrap_or([number.unsigned_abs().into(), 0]);
+    guard.exclusively(&guard.ledger.devices_lock, || {
         of_uuid(guard, uuid).or_else(|| {
-            let free = |device: &LedgerDevice| device.state.load(Acquire) == 0;
-            let index = guard.ledger.devices.iter().position(free)?;
+            // Not two for one place, even if the wait for the lock was given up.
+            let claimed = |device: &LedgerDevice| {
+                device.state.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()
+            };
+            let index = guard.ledger.devices.iter().position(claimed)?;
             fill(guard, &guard.ledger.devices[index], number, uuid);
             Some(index)
         })
     })
+}
+
+/// The place in the ledger of the device that this process knows by this number, for `client`;
+/// or one of the ledger's two answers below zero.
+#[cfg_attr(preload, unsafe(no_mangle))]
+pub(crate) extern "C" fn plimsoll_guard_device(number: u32) -> i32 {
+    let known = BY_NUMBER.get(number as usize).map_or(0, |known| known.load(Acquire));
+    if known > 0 {
+        return known as i32 - 1;
+    }
+    let uuid = c_int::try_from(number).ok().and_then(uuid_of);
+    let Some((guard, uuid)) = crate::attach::attached().zip(uuid) else { return UNKNOWN_PLACE };
+    of_uuid(guard, uuid).map_or(UNUSED_PLACE, |place| place as i32)
 }
 
 fn fill(guard: &ProcessGuard, device: &LedgerDevice, number: c_int, uuid: [u64; 2]) {
@@ -196,11 +215,7 @@ fn fill(guard: &ProcessGuard, device: &LedgerDevice, number: c_int, uuid: [u64; 
         own_calls::cuDeviceGetAttribute(&raw mut integrated, INTEGRATED, number);
         own_calls::cuDeviceTotalMem_v2(&raw mut total, number);
     }
-    let own = guard.ledger.budgets.get(number.unsigned_abs() as usize);
-    let budget = match own.map_or(0, |budget| budget.load(Relaxed)) {
-        0 => guard.ledger.default_budget.load(Relaxed),
-        own => own,
-    };
+    let budget = guard.ledger.limit_of_number(number.unsigned_abs() as usize);
     let most = (integrated == 1 && budget != NO_LIMIT).then(|| system_memory::most(guard.ledger));
     let budget = most.flatten().map_or(budget, |most| budget.min(most));
     device.uuid.iter().zip(uuid).for_each(|(to, from)| to.store(from, Relaxed));

@@ -2,7 +2,7 @@
 //! for it.
 
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{AcqRel, Acquire};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use super::{DriverCode, OpaqueHandle, SUCCESS, devices, measure};
 use crate::attach::ProcessGuard;
@@ -22,9 +22,10 @@ pub(super) unsafe fn load(
     let target = devices::current(guard);
     let (code, charge) = measure::charge_growth(guard, GuardMemoryKind::Module, call);
     // SAFETY: null, or what the driver has written.
-    if let (SUCCESS, Some(target), Some(module)) = (code, target, unsafe { out.as_ref() }) {
-        let device = target.device as u8;
-        measure::record_cost(guard, *module as u64, DriverResource::Module { device, charge });
+    if let (SUCCESS, Some(target), Some(key)) = (code, target, unsafe { out.as_ref() }) {
+        let (device, context) = (target.device as u8, target.context);
+        let module = DriverResource::Module { device, context, charge };
+        measure::record_cost(guard, *key as u64, module);
     }
     code
 }
@@ -46,7 +47,7 @@ pub(super) unsafe fn may_grow(
     guard: &ProcessGuard,
     call: impl FnOnce() -> DriverCode,
 ) -> DriverCode {
-    measure::charge_growth(guard, GuardMemoryKind::Launch, call).0
+    measure::grow_context(guard, GuardMemoryKind::Launch, call)
 }
 
 const FUNCTIONS: usize = 1 << 15;
@@ -75,6 +76,11 @@ fn is_first(function: OpaqueHandle) -> bool {
     false
 }
 
+/// Forgets which functions were seen: a new context loads their code again.
+pub(super) fn forget_all() {
+    SEEN.iter().for_each(|place| place.store(0, Release));
+}
+
 /// A call that looks a function up or asks about it, which loads its code if it is not loaded
 /// yet. Launching takes more memory than asking, so the first of each is measured.
 #[inline]
@@ -86,7 +92,7 @@ pub(super) unsafe fn query(
     if function.is_null() || !is_first((function as usize ^ ASKED) as OpaqueHandle) {
         return call();
     }
-    measure::charge_growth(guard, GuardMemoryKind::Module, call).0
+    measure::grow_context(guard, GuardMemoryKind::Module, call)
 }
 
 /// Launches a function or a graph.
@@ -99,5 +105,5 @@ pub(super) unsafe fn launch(
     if function.is_null() || !is_first(function) {
         return call();
     }
-    measure::charge_growth(guard, GuardMemoryKind::Launch, call).0
+    measure::grow_context(guard, GuardMemoryKind::Launch, call)
 }

@@ -79,6 +79,21 @@ pub(super) fn charge_growth(
     (code, charge(guard, target.device, kind, 0, taken))
 }
 
+/// As [`charge_growth`], for what belongs to the current context and is given back with it.
+pub(super) fn grow_context(
+    guard: &ProcessGuard,
+    kind: GuardMemoryKind,
+    call: impl FnOnce() -> DriverCode,
+) -> DriverCode {
+    let target = devices::current(guard);
+    let (code, charge) = charge_growth(guard, kind, call);
+    if let Some(target) = target {
+        let device = target.device as u8;
+        record_cost(guard, target.context, DriverResource::Context { device, charge });
+    }
+    code
+}
+
 /// Charges what the driver took. A driver that has less than before changes nothing here.
 fn charge(guard: &ProcessGuard, device: usize, kind: GuardMemoryKind, key: u64, taken: i64) -> u64 {
     if taken <= 0 {
@@ -109,7 +124,7 @@ pub(super) fn create_context(
     made: impl FnOnce() -> OpaqueHandle,
 ) -> DriverCode {
     let Some(device) = devices::of_number(guard, number) else { return call() };
-    guard.exclusively(|| {
+    guard.exclusively(&guard.ledger.contexts_lock, || {
         let counters = &guard.ledger.devices[device];
         // Once a context was made, it is known what another takes, and one that cannot fit is
         // refused.
@@ -194,7 +209,7 @@ pub(super) fn record_cost(guard: &ProcessGuard, key: u64, resource: DriverResour
     if key == 0 || matches!(cost(&resource), None | Some((_, 0))) {
         return;
     }
-    // The same context or module again: both costs are given back with it.
+    // The same context or module again, or more for it: both costs are given back with it.
     if let Ok(Some(old)) = guard.table.put(ResourceEntry { key, resource })
         && let Some((_, before)) = cost(&old.resource)
     {
@@ -210,22 +225,26 @@ pub(super) fn record_cost(guard: &ProcessGuard, key: u64, resource: DriverResour
 /// The device of a context or module, and what the driver took for it.
 fn cost(resource: &DriverResource) -> Option<(usize, u64)> {
     match *resource {
-        DriverResource::Context { device, charge } | DriverResource::Module { device, charge } => {
-            Some((device.into(), charge))
-        }
+        DriverResource::Context { device, charge }
+        | DriverResource::Module { device, charge, .. } => Some((device.into(), charge)),
         _ => None,
     }
 }
 
 /// Gives back what a context or module cost that was destroyed.
 pub(super) fn release_cost(guard: &ProcessGuard, class: ResourceClass, key: u64) {
-    let Some(entry) = guard.table.take(class, key) else { return };
+    if let Some(entry) = guard.table.take(class, key) {
+        give_cost_back(guard, &entry);
+    }
+}
+
+/// The same, for an entry that is not in the table any more.
+pub(super) fn give_cost_back(guard: &ProcessGuard, entry: &ResourceEntry) {
     let Some((device, charge)) = cost(&entry.resource) else { return };
-    let kind = if class == ResourceClass::Context {
-        GuardMemoryKind::Context
-    } else {
-        GuardMemoryKind::Module
+    let kind = match entry.resource {
+        DriverResource::Context { .. } => GuardMemoryKind::Context,
+        _ => GuardMemoryKind::Module,
     };
-    let at = guard.log_charge(GuardOp::Discharge, kind, device, key, charge);
+    let at = guard.log_charge(GuardOp::Discharge, kind, device, entry.key, charge);
     guard.ledger.charge_driver(guard.process, device, -(charge as i64), at);
 }

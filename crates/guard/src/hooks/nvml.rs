@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::{DriverCode, OpaqueHandle, SUCCESS, devices};
 use crate::attach::ProcessGuard;
 use crate::intercept;
-use crate::ledger::{NO_LIMIT, flag};
+use crate::ledger::{DEVICES, NO_LIMIT, flag};
 
 /// What nvmlDeviceGetMemoryInfo writes.
 #[repr(C)]
@@ -182,17 +182,27 @@ fn limit_and_charged(guard: &ProcessGuard, device: OpaqueHandle) -> Option<(u64,
     let code = unsafe {
         core::mem::transmute::<usize, GetUuid>(get)(device, text.as_mut_ptr(), UUID as c_uint)
     };
-    let known = (code == 0).then(|| read_uuid(&text)).flatten();
-    let known = known.and_then(|uuid| devices::of_uuid(guard, uuid));
+    let uuid = (code == 0).then(|| read_uuid(&text)).flatten();
+    let known = uuid.and_then(|uuid| devices::of_uuid(guard, uuid));
     let (budget, used) = match known {
         Some(place) => {
             let device = &guard.ledger.devices[place];
             (device.budget.load(Relaxed), device.used.load(Relaxed))
         }
-        // Not used yet: it will have the limit that every device has.
-        None => (guard.ledger.default_budget.load(Relaxed), 0),
+        None => (limit_when_used(guard, uuid), 0),
     };
     (budget != NO_LIMIT).then_some((budget, used))
+}
+
+/// The limit that a device will have once this process uses it. Until the driver has started it
+/// cannot be told which of the process's numbers a device has: then it is the lowest limit of any,
+/// so that no program plans with more than it gets.
+fn limit_when_used(guard: &ProcessGuard, uuid: Option<[u64; 2]>) -> u64 {
+    let limit = |number| guard.ledger.limit_of_number(number);
+    let mut numbers = 0..DEVICES;
+    let is_it = |uuid| move |number: &usize| devices::uuid_of(*number as c_int) == Some(uuid);
+    let number = uuid.and_then(|uuid| numbers.find(is_it(uuid)));
+    number.map_or_else(|| (0..=DEVICES).map(limit).min().unwrap_or(NO_LIMIT), limit)
 }
 
 /// # Safety

@@ -102,7 +102,10 @@ unsafe fn alloc_from_pool(
         return refused(guard, target.device, bytes);
     };
     let code = call();
-    let charged = refresh(guard, pool, ahead);
+    let charged = refresh(guard, pool, ahead).unwrap_or_else(|| {
+        guard.ledger.recharge(guard.process, target.device, ahead, 0, crate::sys::now());
+        0
+    });
     if code == SUCCESS {
         // SAFETY: the driver has written it.
         record_block(guard, target, &request(bytes, stream), unsafe { *out }, 0, charged);
@@ -196,8 +199,8 @@ fn put(guard: &ProcessGuard, pool: OpaqueHandle, device: Option<usize>) {
 }
 
 /// Sets a pool's charge to what it has reserved, and takes back what was charged `ahead`. Returns
-/// what the device is charged then.
-fn refresh(guard: &ProcessGuard, pool: OpaqueHandle, ahead: u64) -> u64 {
+/// what the device is charged then; nothing where the table had no room for the pool.
+fn refresh(guard: &ProcessGuard, pool: OpaqueHandle, ahead: u64) -> Option<u64> {
     let reserved = figure(pool, RESERVED);
     let key = pool as u64;
     let before = guard.table.change(ResourceClass::Pool, key, |resource| {
@@ -205,7 +208,7 @@ fn refresh(guard: &ProcessGuard, pool: OpaqueHandle, ahead: u64) -> u64 {
             *charge = reserved.unwrap_or(*charge);
         }
     });
-    let Some(DriverResource::Pool { device, reserved: Some(before) }) = before else { return 0 };
+    let Some(DriverResource::Pool { device, reserved: Some(before) }) = before else { return None };
     let device = usize::from(device);
     let now = reserved.unwrap_or(before);
     let at = match now.cmp(&before) {
@@ -218,7 +221,7 @@ fn refresh(guard: &ProcessGuard, pool: OpaqueHandle, ahead: u64) -> u64 {
         Equal => crate::sys::now(),
     };
     guard.ledger.recharge(guard.process, device, before + ahead, now, at);
-    guard.ledger.devices[device].used.load(Relaxed)
+    Some(guard.ledger.devices[device].used.load(Relaxed))
 }
 
 /// Reads the reservations of this process's pools again, except of those that another thread

@@ -10,12 +10,14 @@ use crate::process::PathBuffer;
 use crate::sys::{self, FileError, SysFile};
 use crate::{elf, liveness, process};
 
+/// How the folders begin that processes make for themselves and their children.
+pub(super) const OWN_FOLDERS: &[u8] = b"/dev/shm/plimsoll-run-";
+
 /// Makes a ledger for this process in `/dev/shm`, and names it to its child processes.
 pub(super) fn make_own(settings: &LedgerSetup<'_>) -> JoinOutcome {
-    const PARENT: &[u8] = b"/dev/shm/plimsoll-run-";
     sweep();
     let mut path = PathBuffer::new();
-    path.add(PARENT).number(process::own_pid().into()).add(b"-").number(sys::now_exactly());
+    path.add(OWN_FOLDERS).number(process::own_pid().into()).add(b"-").number(sys::now_exactly());
     let Some(text) = path.get() else { return closed(b"its counters have no name") };
     OUR_FOLDER.set(text.to_bytes());
     // Counts as used until it is joined.

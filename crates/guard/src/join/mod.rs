@@ -5,6 +5,7 @@
 //! | `PLIMSOLL_GUARD`, a folder with a ledger | it joins that one |
 //! | the folder is gone, and `PLIMSOLL_GUARD_FD` | it joins the file that `run` still has open |
 //! | a folder without a ledger, and `PLIMSOLL_GPU_MEM_LIMIT` | it makes one there, for all processes that name the folder |
+//! | a ledger that was made so by another user, and `PLIMSOLL_GPU_MEM_LIMIT` | it makes one for itself and its children |
 //! | `PLIMSOLL_GPU_MEM_LIMIT` alone | it makes one for itself and its children, which find it by the environment |
 //! | neither | nothing is counted |
 //!
@@ -139,8 +140,7 @@ fn reach(settings: Option<&LedgerSetup<'_>>) -> JoinOutcome {
                     sys::sleep_millisecond();
                 }
             }
-            // Another user's ledger: `run` reports it, and nothing is counted.
-            Err(FileError::Denied) => return JoinOutcome::Nothing,
+            Err(FileError::Denied) => return denied(settings),
             Err(FileError::Missing) => match (by_descriptor(), settings) {
                 (Some(joined), _) => return joined,
                 (None, Some(settings)) => made = make(settings),
@@ -150,6 +150,21 @@ fn reach(settings: Option<&LedgerSetup<'_>>) -> JoinOutcome {
         }
     }
     closed(b"the counters in the folder that PLIMSOLL_GUARD names cannot be reached")
+}
+
+/// What a process does that may not open the ledger because it became another user. `run` reports
+/// such a process, and nothing is counted. A limit from the environment has nobody to report it:
+/// this user's processes get counters of their own where the others were made by a process for
+/// itself (an entry point as root, the program as another user).
+fn denied(settings: Option<&LedgerSetup<'_>>) -> JoinOutcome {
+    match settings {
+        None => JoinOutcome::Nothing,
+        Some(settings) if folder().starts_with(create::OWN_FOLDERS) => make_own(settings),
+        Some(_) => closed(
+            b"the counters in the folder that PLIMSOLL_GUARD names belong to another user; name \
+              another folder for each user",
+        ),
+    }
 }
 
 /// Joins the file that `run` still has open, where its folder was removed.

@@ -22,19 +22,18 @@ pub(super) fn read() -> Result<Option<LedgerSetup<'static>>, &'static [u8]> {
         b"" => Ok(otherwise),
         text => size(text).ok_or(why),
     };
+    if has_unknown_limit() {
+        return Err(
+            b"the environment has a PLIMSOLL_GPU variable that the guard does not know; it \
+                     reads PLIMSOLL_GPU_MEM_LIMIT, and with _0 to _15 behind it that of one device",
+        );
+    }
     let bad = b"PLIMSOLL_GPU_MEM_LIMIT must be a size with its unit, such as 8GiB or 512MiB";
     let limit = of(variable(LIMIT.as_bytes()), NO_LIMIT, bad)?;
     let mut limits = [0; DEVICES];
     for (number, place) in limits.iter_mut().enumerate() {
         let mut name = [0; 40];
-        let mut digits = [0; 20];
-        let pieces = [LIMIT.as_bytes(), b"_", process::decimal(number as u64, &mut digits)];
-        let mut end = 0;
-        for byte in pieces.iter().copied().flatten() {
-            name[end] = *byte;
-            end += 1;
-        }
-        *place = of(variable(&name[..end]), 0, bad)?;
+        *place = of(variable(limit_of_device(number, &mut name)), 0, bad)?;
     }
     if limit == NO_LIMIT && limits.iter().all(|limit| *limit == 0) {
         return Ok(None);
@@ -53,6 +52,29 @@ pub(super) fn read() -> Result<Option<LedgerSetup<'static>>, &'static [u8]> {
     }
     let (flags, meminfo) = (flag::NO_EVENT_LOG, b"/proc/meminfo");
     Ok(Some(LedgerSetup { limit, limits, reserve, keep_free, flags, meminfo }))
+}
+
+/// The variable with the limit of one device.
+fn limit_of_device(number: usize, name: &mut [u8; 40]) -> &[u8] {
+    let mut digits = [0; 20];
+    let pieces = [LIMIT.as_bytes(), b"_", process::decimal(number as u64, &mut digits)];
+    let mut end = 0;
+    for byte in pieces.iter().copied().flatten() {
+        name[end] = *byte;
+        end += 1;
+    }
+    &name[..end]
+}
+
+/// Whether a variable looks like a limit and is none, so that a typing error in its name does not
+/// switch the limit off.
+fn has_unknown_limit() -> bool {
+    variables().any(|text| {
+        let name = text.split(|byte| *byte == b'=').next().unwrap_or_default();
+        name.starts_with(b"PLIMSOLL_GPU")
+            && name != LIMIT.as_bytes()
+            && !(0..DEVICES).any(|number| name == limit_of_device(number, &mut [0; 40]))
+    })
 }
 
 /// A size with its unit: `8GiB` is binary, `8GB` decimal. A number without a unit is refused:
@@ -98,21 +120,27 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
+/// The variables of the environment, as `NAME=VALUE`.
+fn variables() -> impl Iterator<Item = &'static [u8]> {
+    // SAFETY: the C library's list of texts, which ends with a null; no other thread runs yet.
+    let mut at = unsafe { environ };
+    core::iter::from_fn(move || {
+        // SAFETY: as above.
+        unsafe {
+            if at.is_null() || (*at).is_null() {
+                return None;
+            }
+            let text = sys::c_bytes(*at);
+            at = at.add(1);
+            Some(text)
+        }
+    })
+}
+
 /// A variable of the environment; empty where it is not set.
 pub(super) fn variable(name: &[u8]) -> &'static [u8] {
-    // SAFETY: the C library's list of texts, which ends with a null; no other thread runs yet.
-    unsafe {
-        let mut at = environ;
-        while !at.is_null() && !(*at).is_null() {
-            let value =
-                sys::c_bytes(*at).strip_prefix(name).and_then(|rest| rest.strip_prefix(b"="));
-            if let Some(value) = value {
-                return value;
-            }
-            at = at.add(1);
-        }
-    }
-    b""
+    let value = |text: &'static [u8]| text.strip_prefix(name)?.strip_prefix(b"=");
+    variables().find_map(value).unwrap_or_default()
 }
 
 #[cfg(all(test, not(loom)))]

@@ -162,6 +162,8 @@ pub struct Launched {
     pub clock: LedgerClock,
     /// How long it ran.
     pub lasted: Duration,
+    /// How long its memory was watched: longer where child processes ran on when it had ended.
+    pub watched: Duration,
     /// Its child processes that the guard was not loaded into.
     pub unguarded: Vec<UnguardedProcess>,
     /// How many of its child processes still run.
@@ -259,7 +261,7 @@ impl Launcher {
         let (stop, stopped) = mpsc::channel::<()>();
         let mut tree = ProcessTree::new(child.id(), &self.folder);
         let mut gathered = Gathered::default();
-        let status = thread::scope(|scope| {
+        let (status, lasted) = thread::scope(|scope| {
             let (tree, gathered) = (&mut tree, &mut gathered);
             scope.spawn(move || {
                 tree.examine();
@@ -270,15 +272,15 @@ impl Launcher {
                 }
             });
             scope.spawn(move || forwarder.run());
-            let status = wait::wait(child.id());
+            let ended = wait::wait(child.id()).map(|status| (status, clock.elapsed()));
             signals::stop();
             drop(stop);
-            status
+            ended
         })?;
         let signal = status.signal();
         let code = status.code().unwrap_or(128 + signal.unwrap_or(0));
-        let lasted = clock.elapsed();
         let left_behind = left_behind(&tree);
+        let watched = if left_behind.is_none() { lasted } else { clock.elapsed() };
         gathered.take_ended(&self.watch);
         Ok(Launched {
             code: u8::try_from(code).unwrap_or(255),
@@ -286,7 +288,8 @@ impl Launcher {
             began,
             clock,
             lasted,
-            left_behind,
+            watched,
+            left_behind: left_behind.unwrap_or(0),
             unguarded: tree.into_unguarded(),
             gathered,
         })
@@ -346,14 +349,17 @@ fn before(variable: &str, mut value: OsString) -> OsString {
 }
 
 /// How many of the program's child processes still run shortly after it: most are about to end.
-fn left_behind(tree: &ProcessTree) -> usize {
+/// `None` where none ran on at all.
+fn left_behind(tree: &ProcessTree) -> Option<usize> {
     const GRACE: Duration = Duration::from_millis(500);
     let until = Instant::now() + GRACE;
+    let mut ran_on = None;
     loop {
         match tree.still_running() {
-            0 => return 0,
-            count if Instant::now() > until => return count,
+            0 => return ran_on,
+            count if Instant::now() > until => return Some(count),
             _ => thread::sleep(Duration::from_millis(20)),
         }
+        ran_on = Some(0);
     }
 }

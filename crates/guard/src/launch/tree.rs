@@ -1,7 +1,7 @@
 //! Finds child processes of the program that run without the guard. Nobody counts their GPU
 //! memory, so they are reported.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::io::{self, ErrorKind::PermissionDenied};
 use std::path::{Path, PathBuf};
@@ -30,8 +30,9 @@ pub(super) struct ProcessTree {
     library: String,
     /// The ledger's folder.
     data: String,
-    /// Every process that was seen to belong to it: a parent may end before its children.
-    members: HashSet<u32>,
+    /// Every process that was seen to belong to it and still runs, each with when it started: a
+    /// parent may end before its children, and numbers are used again.
+    members: HashMap<u32, u64>,
     seen: HashMap<(u32, PathBuf), Option<UnguardedProcess>>,
     /// Those that were seen while they were still being loaded: the guard has not started yet.
     loading: HashSet<(u32, PathBuf)>,
@@ -41,24 +42,25 @@ impl ProcessTree {
     pub(super) fn new(root: u32, folder: &LaunchFolder) -> ProcessTree {
         let library = folder.library().display().to_string();
         let data = folder.path().display().to_string();
-        let (members, seen, loading) = (HashSet::from([root]), HashMap::new(), HashSet::new());
-        ProcessTree { root, library, data, members, seen, loading }
+        let start = state(Path::new(&format!("/proc/{root}"))).map_or(0, |state| state.start);
+        let (seen, loading) = (HashMap::new(), HashSet::new());
+        ProcessTree { root, library, data, members: HashMap::from([(root, start)]), seen, loading }
     }
 
     /// Examines every process of the tree.
     pub(super) fn examine(&mut self) {
-        let mut parents: Vec<(u32, u32)> = processes().collect();
-        parents.sort_unstable();
+        let running: BTreeMap<u32, ProcessState> = processes().collect();
+        self.members.retain(|pid, start| running.get(pid).is_some_and(|now| now.start == *start));
         // Mostly a child has a higher number than its parent; a second pass finds the others.
         for _ in 0..2 {
-            for (pid, parent) in &parents {
-                if self.members.contains(parent) {
-                    self.members.insert(*pid);
+            for (pid, now) in &running {
+                if self.members.contains_key(&now.parent) {
+                    self.members.insert(*pid, now.start);
                 }
             }
         }
-        for (pid, _) in parents {
-            if self.members.contains(&pid) {
+        for pid in running.into_keys() {
+            if self.members.contains_key(&pid) {
                 self.examine_process(pid);
             }
         }
@@ -130,8 +132,9 @@ impl ProcessTree {
     /// How many processes of the tree run now, besides the program. Those whose parents ended
     /// before they were seen are known by their environment.
     pub(super) fn still_running(&self) -> usize {
-        let ours = |pid| self.members.contains(&pid) || self.has_ledger(pid);
-        processes().filter(|(pid, _)| *pid != self.root && ours(*pid)).count()
+        let is_member = |pid, now: &ProcessState| self.members.get(&pid) == Some(&now.start);
+        let ours = |pid, now: &ProcessState| is_member(pid, now) || self.has_ledger(pid);
+        processes().filter(|(pid, now)| *pid != self.root && ours(*pid, now)).count()
     }
 
     /// Whether a process was started with the name of this ledger.
@@ -166,11 +169,21 @@ impl ProcessTree {
     }
 }
 
-/// Every process of which a thread runs, with its parent.
-fn processes() -> impl Iterator<Item = (u32, u32)> {
+/// What the kernel says of a process or thread.
+#[derive(Debug, Clone, Copy)]
+struct ProcessState {
+    /// `Z` where it has ended and nobody has asked how.
+    letter: char,
+    parent: u32,
+    /// When it started, in the kernel's clock ticks.
+    start: u64,
+}
+
+/// Every process of which a thread runs.
+fn processes() -> impl Iterator<Item = (u32, ProcessState)> {
     numbers(Path::new("/proc")).filter_map(|pid| {
-        let (state, parent) = state(Path::new(&format!("/proc/{pid}")))?;
-        (state != 'Z' || other_thread(pid).is_some()).then_some((pid, parent))
+        let state = state(Path::new(&format!("/proc/{pid}")))?;
+        (state.letter != 'Z' || other_thread(pid).is_some()).then_some((pid, state))
     })
 }
 
@@ -180,11 +193,11 @@ fn numbers(folder: &Path) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The state of a process or thread, and its parent.
-fn state(of: &Path) -> Option<(char, u32)> {
+fn state(of: &Path) -> Option<ProcessState> {
     let stat = fs::read_to_string(of.join("stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    Some((fields.next()?.chars().next()?, fields.next()?.parse().ok()?))
+    let (letter, parent) = (fields.next()?.chars().next()?, fields.next()?.parse().ok()?);
+    Some(ProcessState { letter, parent, start: fields.nth(17)?.parse().ok()? })
 }
 
 /// A thread that runs in a process whose main thread has ended.
@@ -192,14 +205,14 @@ fn other_thread(pid: u32) -> Option<PathBuf> {
     let folder = PathBuf::from(format!("/proc/{pid}/task"));
     let threads = numbers(&folder).filter(|thread| *thread != pid);
     let mut threads = threads.map(|thread| folder.join(thread.to_string()));
-    threads.find(|thread| state(thread).is_some_and(|(state, _)| !matches!(state, 'Z' | 'X')))
+    threads.find(|thread| state(thread).is_some_and(|now| !matches!(now.letter, 'Z' | 'X')))
 }
 
 /// Where /proc shows a process: where its main thread has ended, that of another thread.
 fn view(pid: u32) -> PathBuf {
     let main = PathBuf::from(format!("/proc/{pid}"));
     match state(&main) {
-        Some(('Z', _)) => other_thread(pid).unwrap_or(main),
+        Some(ProcessState { letter: 'Z', .. }) => other_thread(pid).unwrap_or(main),
         _ => main,
     }
 }
@@ -217,6 +230,7 @@ mod tests {
 
     use super::super::folder;
     use super::*;
+    use crate::watch::tests::soon;
 
     type TestResult<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
@@ -225,9 +239,7 @@ mod tests {
         let mut program = program.spawn()?;
         let mut tree = ProcessTree::new(program.id(), folder);
         let maps = format!("/proc/{}/maps", program.id());
-        while !fs::read_to_string(&maps)?.contains(mapped) {
-            std::thread::yield_now();
-        }
+        assert!(soon(|| fs::read_to_string(&maps).is_ok_and(|maps| maps.contains(mapped))));
         tree.examine();
         let first = tree.seen.values().flatten().count();
         tree.examine();
@@ -274,9 +286,7 @@ mod tests {
         let mut program = Command::new(&program).spawn()?;
         let pid = program.id();
         let main = PathBuf::from(format!("/proc/{pid}"));
-        while state(&main).map(|(state, _)| state) != Some('Z') {
-            std::thread::yield_now();
-        }
+        assert!(soon(|| state(&main).is_some_and(|now| now.letter == 'Z')));
         let mut tree = ProcessTree::new(std::process::id(), &folder);
         tree.examine();
         tree.examine();
@@ -290,14 +300,30 @@ mod tests {
     }
 
     #[test]
+    fn a_stranger_with_the_number_of_one_that_has_ended_is_no_finding() -> TestResult {
+        let folder = folder::make()?;
+        let mut stranger = Command::new("sleep").arg("60").spawn()?;
+        let pid = stranger.id();
+        // A tree that belongs to nobody, with a process of this number that started before.
+        let mut tree = ProcessTree::new(u32::MAX, &folder);
+        let now = state(Path::new(&format!("/proc/{pid}"))).ok_or("it runs")?;
+        tree.members.insert(pid, now.start - 1);
+        assert_eq!(tree.still_running(), 0);
+        tree.examine();
+        tree.examine();
+        stranger.kill()?;
+        stranger.wait()?;
+        assert!(tree.into_unguarded().is_empty());
+        Ok(())
+    }
+
+    #[test]
     fn one_that_ends_meanwhile_is_no_finding() -> TestResult {
         let folder = folder::make()?;
         let mut program = Command::new("sleep").arg("0").spawn()?;
         let mut tree = ProcessTree::new(program.id(), &folder);
         let gone = |link: &str| fs::read_link(link).is_err();
-        while !gone(&format!("/proc/{}/exe", program.id())) {
-            std::thread::yield_now();
-        }
+        assert!(soon(|| gone(&format!("/proc/{}/exe", program.id()))));
         tree.note(program.id(), Path::new("/usr/bin/sleep").into());
         program.wait()?;
         assert!(tree.into_unguarded().is_empty());

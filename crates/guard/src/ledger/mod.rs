@@ -42,10 +42,14 @@ pub const USERS_BYTE: u64 = 1 << 40;
 /// How many tags a thread can choose from for what it allocates.
 pub const TAGS: usize = 4;
 /// The first bytes of a ledger: its name and the version of its layout.
-pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd5");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"plimgrd6");
 
 /// A limit that refuses nothing.
 pub const NO_LIMIT: u64 = u64::MAX;
+/// What `plimsoll_guard_device` answers where the driver cannot be asked yet.
+pub(crate) const UNKNOWN_PLACE: i32 = -1;
+/// What it answers for a device that no process of the run has used.
+pub(crate) const UNUSED_PLACE: i32 = -2;
 
 /// Settings and warnings, as bits of [`GuardLedger::flags`] and [`GuardLedger::warnings`].
 pub mod flag {
@@ -106,8 +110,10 @@ pub struct GuardLedger {
     pub(crate) needs_audit: AtomicU32,
     /// Held while reclaiming or auditing.
     pub(crate) reclaim_lock: RobustLock,
-    /// Held while doing what only one process may do at a time.
-    pub(crate) exclusive_lock: RobustLock,
+    /// Held while a context is made, which may take many seconds.
+    pub(crate) contexts_lock: RobustLock,
+    /// Held while a device gets its place.
+    pub(crate) devices_lock: RobustLock,
     /// How many programs the guard was loaded into.
     pub loaded: AtomicU32,
     /// How many slots were ever taken. Those after them have no space in the file: reading them
@@ -131,6 +137,14 @@ impl GuardLedger {
     pub fn processes(&self) -> &[LedgerProcess] {
         let taken = self.taken.load(Acquire) as usize;
         self.processes.get(..taken).unwrap_or(&self.processes)
+    }
+
+    /// The limit of the device of this number, as a program counts them; [`NO_LIMIT`] for none.
+    pub(crate) fn limit_of_number(&self, number: usize) -> u64 {
+        match self.budgets.get(number).map_or(0, |own| own.load(Relaxed)) {
+            0 => self.default_budget.load(Relaxed),
+            own => own,
+        }
     }
 
     /// The space that the file takes before any slot is used.

@@ -47,7 +47,8 @@ impl GuardLedger {
         if self.reclaim_lock.release(slot) {
             self.needs_audit.store(1, Release);
         }
-        self.exclusive_lock.release(slot);
+        self.contexts_lock.release(slot);
+        self.devices_lock.release(slot);
         let Some(process) = self.processes.get(slot) else { return false };
         for _ in 0..TRIES {
             if process.state.load(Acquire) != state::LIVE {

@@ -181,6 +181,12 @@ impl LedgerProcess {
         self.threads.sum(|cell| &cell.allocs)
     }
 
+    /// Allocations that the program asked for.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        self.allocs().saturating_sub(self.own.load(Relaxed))
+    }
+
     /// Frees that began.
     #[must_use]
     pub fn frees(&self) -> u64 {

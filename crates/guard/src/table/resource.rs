@@ -57,8 +57,8 @@ pub(crate) enum DriverResource {
     GraphMemory { reserved: u64 },
     /// A context, and what the driver took for it.
     Context { device: u8, charge: u64 },
-    /// A module or library, and what the driver took for it.
-    Module { device: u8, charge: u64 },
+    /// A module or library, the context that it was loaded into, and what the driver took for it.
+    Module { device: u8, context: u64, charge: u64 },
 }
 
 /// The kind of key that a block is found by.

@@ -1,5 +1,8 @@
 //! The guard without `run`: the library preloaded and a limit in the environment.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use plimsoll_guard::watch::VARIABLE;
@@ -99,6 +102,45 @@ fn a_folder_in_the_environment_is_shared_by_all_that_name_it() {
     }
 }
 
+/// An entry point as root that starts its program as another user, as containers do. What root made
+/// for itself that user cannot open, so the program gets counters of its own; in a folder that both
+/// name, it is refused.
+#[test]
+fn a_program_that_became_another_user_is_held_too() {
+    let words = ["--reuid", "65534", "--clear-groups", "--"];
+    if !has("setpriv as root", works("setpriv", &[&words[..], &["true"]].concat())) {
+        return;
+    }
+    // Where every user can read them; target/ may lie below a folder of root's.
+    let public = tempfile::tempdir_in("/tmp").unwrap();
+    let all = |path: &Path| {
+        std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    };
+    all(public.path());
+    for name in ["guard.so", "libcuda.so.1", "opened"] {
+        std::fs::copy(built().join(name), public.path().join(name)).unwrap();
+        all(&public.path().join(name));
+    }
+    let stage = Stage::new();
+    let filled = |script: &str, folder: Option<&Path>| {
+        let mut command = alone(&stage, "1GiB", "sh");
+        command.args(["-c", script, "sh", "setpriv"]).args(words);
+        command.arg(public.path().join("opened")).arg("fill");
+        command.env("LD_PRELOAD", public.path().join("guard.so"));
+        command.env("LD_LIBRARY_PATH", public.path()).env_remove("FAKE_CUDA_STATE");
+        folder.map(|folder| command.env(VARIABLE, folder));
+        let output = command.output().unwrap();
+        let read = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        (read(&output.stdout), read(&output.stderr))
+    };
+    let (out, said) = filled("\"$@\"", None);
+    assert!(out.contains(" count 16 code 2 "), "{out}{said}");
+    let shared = tempfile::tempdir().unwrap();
+    let (out, said) = filled("\"$@\"", Some(&shared.path().join("named")));
+    assert!(!out.contains(" count "), "{out}{said}");
+    assert!(said.contains("belong to another user; name another folder"), "{said}");
+}
+
 /// Many processes at once make one ledger, not one each.
 #[test]
 fn who_comes_at_the_same_time_finds_the_same_books() {
@@ -129,6 +171,21 @@ fn a_limit_that_means_nothing_is_refused_and_said() {
         assert!(!out.contains("keeps 4"), "{limit:?}: {out}");
         let most = std::fs::metadata(stage.books()).map_or(0, |_| stage.most(0));
         assert_eq!(most, 0, "{limit:?}");
+    }
+}
+
+/// A typing error in a variable's name.
+#[test]
+fn a_limit_of_a_name_that_means_nothing_is_refused_and_said() {
+    for name in ["PLIMSOLL_GPU_MEM_LIMT", "PLIMSOLL_GPU_MEM_LIMIT_16", "PLIMSOLL_GPU_MEM_LIMIT_01"]
+    {
+        let stage = Stage::new();
+        let mut command = alone(&stage, "1GiB", "attacker");
+        let output = command.args(["keep", "64", "4", "0"]).env(name, "2GiB").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains("PLIMSOLL_GPU variable that"), "{name}: {said:?}");
+        let most = std::fs::metadata(stage.books()).map_or(0, |_| stage.most(0));
+        assert_eq!(most, 0, "{name}");
     }
 }
 

@@ -75,10 +75,13 @@ fn a_pool_in_the_hosts_memory_is_never_charged() {
 #[test]
 fn contexts_take_with_them_what_was_in_them() {
     let stage = Stage::new().set("FAKE_CONTEXT", 100 * MIB);
-    assert_eq!(stage.run("opened", &["contexts"]), "took 356 back 1\nreset 1\nprimary 100\n");
+    let stage = stage.set("FAKE_MODULE", 48 * MIB).set("FAKE_LAUNCH", 16 * MIB);
+    let code = |mib| format!("code {mib} back 1\n").repeat(3);
+    let found = stage.run("opened", &["contexts"]);
+    assert_eq!(found, format!("took 356 back 1\nreset 1\nprimary 100\n{}", code(64)));
     // Also where a context takes nothing that could be measured.
     let found = Stage::new().run("opened", &["contexts"]);
-    assert_eq!(found, "took 256 back 1\nreset 1\nprimary 0\n");
+    assert_eq!(found, format!("took 256 back 1\nreset 1\nprimary 0\n{}", code(0)));
 }
 
 /// What a program outside the run takes while a context is made is separated by NVML's list of

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::stage::{Stage, built};
+use crate::stage::{MIB, Stage, built};
 
 fn is_there(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
@@ -35,6 +35,31 @@ fn ordinary_programs_are_unharmed() {
         assert_eq!(plain.stderr, guarded.stderr, "{program}");
     }
     assert!(stage.watch.ledger().loaded.load(Relaxed) > 0);
+}
+
+/// Before a device is used, NVML shows the limit that it will have; and before CUDA has started, when
+/// it is not known which number a device has, the lowest.
+#[test]
+fn nvml_shows_the_limit_of_a_device_that_was_not_used_yet() {
+    let script = "\
+import ctypes
+cuda, nvml = ctypes.CDLL('libcuda.so.1'), ctypes.CDLL('libnvidia-ml.so.1')
+device, info = ctypes.c_void_p(), (ctypes.c_uint64 * 3)()
+nvml.nvmlInit_v2()
+def total(number):
+    nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(device))
+    nvml.nvmlDeviceGetMemoryInfo(device, info)
+    return info[0] >> 20
+before = total(0), total(1)
+cuda.cuInit(0)
+print(before, (total(0), total(1)))
+";
+    if !is_there("python3") {
+        return eprintln!("skipped: python3 is not installed");
+    }
+    let stage = Stage::with(|settings| settings.limits = vec![(1, 512 * MIB)]);
+    let found = stage.set("FAKE_DEVICES", 2).run("python3", &["-c", script]);
+    assert_eq!(found, "(512, 512) (2048, 512)\n");
 }
 
 #[test]

@@ -164,6 +164,13 @@ int main(int count, char **words) {
         // A second context outlives the primary one, with what is in it.
         cuCtxCreate(&c, 0, 0); cuMemAlloc(&p, 256 * MIB); size_t own = left(); cuDevicePrimaryCtxReset(0);
         printf("primary %zu\n", left() - own); cuCtxDestroy(c);
+        // So does the code that was loaded into a context, and what its launches took.
+        cuDevicePrimaryCtxRetain(&q, 0); cuCtxSetCurrent(q); before = left();
+        for (int i = 0; i < 3; i++) {
+            handle code; cuModuleLoadData(&code, "code"); cuLaunchKernel((handle)0x88, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
+            size_t with = left(); cuDevicePrimaryCtxReset(0); cuDevicePrimaryCtxRetain(&q, 0); cuCtxSetCurrent(q);
+            printf("code %zu back %d\n", before - with, left() == before);
+        }
     } else if (!strcmp(what, "host-pool")) {
         struct properties host = {1, 0, 2, 0, {0}}; handle pool; size_t before = left();
         cuMemPoolCreate(&pool, &host); cuMemAllocFromPoolAsync(&p, 1024 * MIB, pool, 0); cuMemPoolTrimTo(pool, 0);

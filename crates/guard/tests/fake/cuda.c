@@ -206,7 +206,8 @@ API int cuInit(unsigned flags) { FAILING(); ready = 1; return OK; }
 API int cuDriverGetVersion(int *out) { *out = (int)number("FAKE_VERSION", 13000); return OK; }
 API int cuDeviceGetCount(int *out) { *out = (int)number("FAKE_DEVICES", 1); return OK; }
 API int cuDeviceGet(int *out, int n) { if (n >= (int)number("FAKE_DEVICES", 1)) return 101; *out = n; return OK; }
-API int cuDeviceGetUuid(unsigned char *out, int n) { memset(out, 0, 16); out[0] = n + 1; out[15] = 0xfa; return OK; }
+// FAKE_FIRST is the device that this process knows as number 0, as CUDA_VISIBLE_DEVICES would say.
+API int cuDeviceGetUuid(unsigned char *out, int n) { if (!ready) return NOT_INITIALIZED; memset(out, 0, 16); out[0] = n + 1 + number("FAKE_FIRST", 0); out[15] = 0xfa; return OK; }
 API int cuDeviceGetAttribute(int *out, int which, int n) { *out = which == 18 && is_integrated(); return OK; }
 API int cuDeviceTotalMem_v2(size_t *out, int n) { if (!out) return INVALID_VALUE; *out = number("FAKE_TOTAL", 64ull << 30); return OK; }
 API int cuMemGetInfo_v2(size_t *free_out, size_t *total_out) {
@@ -256,14 +257,17 @@ API int cuCtxCreate_v4(handle *out, void *how, unsigned flags, int device) { ret
 API int cuCtxGetCurrent(handle *out) { FAILING(); *out = current; return OK; }
 API int cuCtxSetCurrent(handle c) { current = c; return OK; }
 API int cuCtxGetDevice(int *out) { struct context *c = current; if (!c) return INVALID_CONTEXT; *out = c->device; return OK; }
+// Functions whose code was loaded: what that took belongs to the context.
+static handle launched[64];
 static void close_context(struct context *c) {
     for (int i = 0; i < thing_count; i++)
-        if ((things[i].kind == LINEAR || things[i].kind == ARRAY) && things[i].context == c) {
+        if ((things[i].kind == LINEAR || things[i].kind == ARRAY || things[i].kind == MODULE) && things[i].context == c) {
             give(things[i].device, things[i].bytes);
             things[i].kind = 0;
         }
     give(c->device, c->cost);
     c->alive = 0;
+    memset(launched, 0, sizeof launched);
 }
 API int cuCtxDestroy_v2(handle context) { struct context *c = context; if (!c || !c->alive) return INVALID_CONTEXT; FAILING(); close_context(c); if (current == c) current = 0; return OK; }
 API int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { *flags = 0; *active = primary[device].alive; return OK; }
@@ -582,10 +586,14 @@ API int cuModuleLoadData(handle *out, const void *image) {
 API int cuModuleUnload(handle m) { struct thing t; if (!remove_thing(MODULE, (u64)(uintptr_t)m, &t)) return 400; give(t.device, t.bytes); return OK; }
 API int cuLaunchKernel(handle f, unsigned a, unsigned b, unsigned g, unsigned d, unsigned e, unsigned h, unsigned shared, handle stream, void **args, void **extra) {
     NEED_CONTEXT();
-    static handle seen[64];
     for (int i = 0; i < 64; i++) {
-        if (seen[i] == f) return OK;
-        if (!seen[i]) { seen[i] = f; return take(c->device, number("FAKE_LAUNCH", 0)); }
+        if (launched[i] == f) return OK;
+        if (!launched[i]) {
+            u64 cost = number("FAKE_LAUNCH", 0);
+            int code = take(c->device, cost);
+            if (!code) { launched[i] = f; c->cost += cost; }
+            return code;
+        }
     }
     return OK;
 }

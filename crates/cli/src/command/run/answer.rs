@@ -22,6 +22,8 @@ pub(super) struct RunReport {
     pub(super) program: Vec<String>,
     pub(super) started_unix_seconds: f64,
     pub(super) duration_seconds: f64,
+    /// How long its memory was watched: longer where child processes ran on when it had ended.
+    pub(super) watched_seconds: f64,
     pub(super) exit_code: u8,
     pub(super) signal: Option<i32>,
     pub(super) limit: RunLimitReport,
@@ -188,9 +190,13 @@ impl RunReport {
         !strict || self.escaped().next().is_none() && !self.is_over() && self.uncounted.is_none()
     }
 
-    /// Whether more was counted on a device than its limit.
+    /// The devices on which more was counted than their limit.
+    pub(super) fn over(&self) -> impl Iterator<Item = &RunDevice> {
+        self.devices.iter().filter(|device| device.within_limit == Some(false))
+    }
+
     pub(super) fn is_over(&self) -> bool {
-        self.devices.iter().any(|device| device.within_limit == Some(false))
+        self.over().next().is_some()
     }
 
     /// Whether call stacks were kept, and some of them are of the Python interpreter: native
@@ -208,10 +214,19 @@ impl RunReport {
     }
 }
 
-/// The name of a device, by its place in the ledger.
+/// The name of a device, by its place in the ledger: its number in the process that used it first.
+/// Where processes see different devices under one number, with a part of its UUID.
 fn name(device: u8, watch: &GuardWatch) -> String {
-    let known = watch.ledger().devices.get(usize::from(device));
-    format!("cuda:{}", known.map_or(u32::from(device), |d| d.ordinal.load(Relaxed)))
+    let number = |device: &LedgerDevice| device.ordinal.load(Relaxed);
+    let Some(known) = watch.ledger().devices.get(usize::from(device)) else {
+        return format!("cuda:{device}");
+    };
+    let name = format!("cuda:{}", number(known));
+    if watch.devices().filter(|other| number(other) == number(known)).count() < 2 {
+        return name;
+    }
+    let uuid = known.uuid[0].load(Relaxed).to_le_bytes();
+    format!("{name} (GPU-{:08x})", u32::from_be_bytes([uuid[0], uuid[1], uuid[2], uuid[3]]))
 }
 
 /// What `run` knows of a program that has ended, besides its history.
@@ -241,6 +256,7 @@ pub(super) fn collect(facts: RunFacts<'_>, history: LaunchHistory) -> RunReport 
         program: args.words().iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         started_unix_seconds: began.map_or(0.0, |since| since.as_secs_f64()),
         duration_seconds: launched.lasted.as_secs_f64(),
+        watched_seconds: launched.watched.as_secs_f64(),
         exit_code: launched.code,
         signal: launched.signal,
         limit: limit_report(limit, &devices),

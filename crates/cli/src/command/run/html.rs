@@ -26,7 +26,10 @@ const PLACES: usize = 12;
 /// The report as one HTML file.
 pub(super) fn render(report: &RunReport) -> String {
     let title = format!("plimsoll run: {}", report.program.join(" "));
-    let subtitle = format!("{:.2} s, exit code {}", report.duration_seconds, report.exit_code);
+    let mut subtitle = format!("{:.2} s, exit code {}", report.duration_seconds, report.exit_code);
+    if report.watched_seconds > report.duration_seconds {
+        subtitle += &format!("; child processes until {:.2} s", report.watched_seconds);
+    }
     let body = html! {
         (safety(report))
         @for device in &report.devices { (device_section(report, device)) }

@@ -80,8 +80,13 @@ impl RunReport {
                 format!("GPU memory stayed within {}", Bytes(limit))
             }
             (Some(_), false) => "GPU memory stayed within the limit of every device".to_string(),
-            (Some(limit), true) => {
-                format!("the driver itself took GPU memory past {}; raise --reserve", Bytes(limit))
+            (Some(_), true) => {
+                let over = self.over().map(|device| match device.limit_bytes {
+                    Some(limit) => format!("{} on {}", Bytes(limit), device.device),
+                    None => device.device.clone(),
+                });
+                let over = over.collect::<Vec<_>>().join(" and ");
+                format!("the driver itself took GPU memory past {over}; raise --reserve")
             }
         };
         match self.escaped().count() {

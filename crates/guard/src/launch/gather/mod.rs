@@ -50,13 +50,12 @@ impl ProcessFigures {
         let name = process.name_bytes();
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
         let (refused, failed) = (process.refused.load(Relaxed), process.failed.load(Relaxed));
-        let asked = process.allocs().saturating_sub(process.own.load(Relaxed));
         ProcessFigures {
             who: who(process),
             until: Some(process.until.load(Relaxed)).filter(|until| *until > 0),
             program: String::from_utf8_lossy(name).into_owned(),
             running,
-            allocations: asked.saturating_sub(refused).saturating_sub(failed),
+            allocations: process.asked().saturating_sub(refused).saturating_sub(failed),
             frees: process.frees(),
             refused,
             failed,

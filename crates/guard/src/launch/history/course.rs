@@ -41,7 +41,7 @@ pub(super) struct CourseBuilder {
 }
 
 impl CourseBuilder {
-    /// Begins with no charge, for a run that lasted this many seconds.
+    /// Begins with no charge, for a run that was watched for this many seconds.
     pub(super) fn new(until: f64) -> CourseBuilder {
         let slice = (until / POINTS as f64).max(1e-6);
         let points = vec![ChargePoint { seconds: 0.0, min: 0.0, mean: 0.0, max: 0.0 }];

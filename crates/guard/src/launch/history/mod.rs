@@ -130,7 +130,7 @@ pub(super) fn read(
     let processes = gathered.processes(watch);
     let lists = gathered.lists(watch, &processes);
     let mut trace = AllocationTrace::new(trace);
-    let times = (launched.clock, launched.lasted);
+    let times = (launched.clock, launched.watched);
     let mut history = merge(&lists, gathered, &watch.unified(), times, &mut trace);
     let blocks = history.largest.iter_mut().chain(&mut history.never_freed.largest);
     let blocks = blocks.map(|block| (block.who, block.stack_number, &mut block.stack));
@@ -168,11 +168,11 @@ fn merge(
     lists: &[GatheredList],
     gathered: &Gathered,
     unified: &[bool],
-    (clock, lasted): (LedgerClock, Duration),
+    (clock, watched): (LedgerClock, Duration),
     trace: &mut AllocationTrace<'_>,
 ) -> LaunchHistory {
     let mut reader = EventsInOrder::new(lists, gathered, unified);
-    let mut builder = HistoryBuilder::new(lasted.as_secs_f64(), trace);
+    let mut builder = HistoryBuilder::new(watched.as_secs_f64(), trace);
     while let Some((at, list, event)) = reader.next() {
         let time = clock.since_start(at);
         let now = HistoryTime { seconds: time.as_secs_f64(), micros: time.as_micros() };
@@ -220,7 +220,7 @@ struct ProcessMemory {
 }
 
 struct HistoryBuilder<'a, 'b> {
-    lasted: f64,
+    watched: f64,
     trace: &'a mut AllocationTrace<'b>,
     /// How many blocks there were so far.
     count: u64,
@@ -233,9 +233,9 @@ struct HistoryBuilder<'a, 'b> {
 }
 
 impl<'a, 'b> HistoryBuilder<'a, 'b> {
-    fn new(lasted: f64, trace: &'a mut AllocationTrace<'b>) -> HistoryBuilder<'a, 'b> {
+    fn new(watched: f64, trace: &'a mut AllocationTrace<'b>) -> HistoryBuilder<'a, 'b> {
         HistoryBuilder {
-            lasted,
+            watched,
             trace,
             count: 0,
             processes: HashMap::new(),
@@ -310,7 +310,7 @@ impl<'a, 'b> HistoryBuilder<'a, 'b> {
         *now = changed(*now);
         *most = (*most).max(*now);
         let course = self.courses.entry(event.device);
-        let course = course.or_insert_with(|| CourseBuilder::new(self.lasted));
+        let course = course.or_insert_with(|| CourseBuilder::new(self.watched));
         course.step(at, changed(course.now));
         let charge = course.now;
         self.at_peak.entry(event.device).or_default().charged(charge, at);
