@@ -1,6 +1,6 @@
 """Point clouds on a cluster of Ray's: files to grids to a function of your own, and to Parquet.
 
-    pip install 'plimsoll[ray]'
+    pip install '.[ray]'          # in a checkout of Plimsoll
     python ray_grids.py scans/ grids/            # this machine
     python ray_grids.py s3://bucket/scans s3://bucket/grids --address auto --num-gpus 0.5
 """

@@ -36,7 +36,8 @@ def executable() -> str:
     if found is None:
         raise Unavailable(
             "the command plimsoll is not available: it was not installed with this package and is "
-            "not on PATH; install the package again (pip install --force-reinstall plimsoll)"
+            "not on PATH; install the package again from its checkout or wheel (pip install "
+            "--force-reinstall .)"
         )
     return found
 

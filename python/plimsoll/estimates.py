@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._plimsoll import available_bytes, estimate_file, estimate_shape, format_bytes, parse_bytes
+from ._plimsoll import Unavailable, available_bytes, estimate_file, estimate_shape, format_bytes, parse_bytes
 
 TERMS = {
     "weights": "weights_bytes",
@@ -91,7 +91,8 @@ def estimate(
     Other options are named as the flags of `plimsoll estimate`: of a file `image` (rows and columns),
     `batch`, `context`, `dtype`, `kv_dtype`, `ubatch`, `flash_attn`, `gpu_layers`, `engine` and `inputs`
     (pairs of "name:axis" and a number). The command has more, such as `--train`. With a `limit`, or
-    a `device` whose free memory then counts, it says whether it fits.
+    a `device` whose free memory then counts, it says whether it fits; with both the lower counts, and
+    where the device is not on this machine the limit.
 
     >>> import plimsoll
     >>> mistral = dict(hidden=4096, intermediate=14336, layers=32, vocab=32000, heads=32, kv_heads=8)
@@ -109,8 +110,13 @@ def estimate(
         raise ValueError(f"a model cannot have such a number: {error}") from None
     most = None if limit is None else parse_bytes(limit)
     if device is not None:
-        free = available_bytes(device)
-        most = free if most is None else min(most, free)
+        try:
+            free = available_bytes(device)
+            most = free if most is None else min(most, free)
+        except Unavailable:
+            # A file can be judged by a limit on a machine without the device.
+            if most is None:
+                raise
     total = int(details["total_bytes"])
     return Estimate(
         total_bytes=total,

@@ -212,6 +212,7 @@ fn what_the_guard_raises_a_flag_for_is_said() -> Result {
     };
     for (bit, words, strict) in [
         (flag::SEPARATE, "link namespace of its own (dlmopen)", 125),
+        (flag::DEEP_BOUND, "RTLD_DEEPBIND", 125),
         (flag::NO_SLOT, "refused all GPU memory", 3),
         (flag::NO_ROOM, "refused all GPU memory", 3),
     ] {
@@ -221,6 +222,51 @@ fn what_the_guard_raises_a_flag_for_is_said() -> Result {
         assert_eq!(output.status.code(), Some(strict), "{words}");
         assert!(text(&output.stderr).contains(words), "{}", text(&output.stderr));
     }
+    Ok(())
+}
+
+/// `setcap` makes the loader leave out the guard, for every user but root.
+#[test]
+fn a_program_with_capabilities_is_not_held() -> Result {
+    let folder = tempfile::tempdir_in("/var/tmp")?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+    let (program, command) = (folder.path().join("sleep"), folder.path().join("plimsoll"));
+    fs::copy("/bin/sleep", &program)?;
+    fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &command)?;
+    let set = Command::new("setcap").arg("cap_net_raw+ep").arg(&program).status();
+    if !set.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: setcap is not there, or may not be used");
+        return Ok(());
+    }
+    let as_other = ["--reuid", "65534", "--clear-groups", "--"];
+    let mut run = Command::new("setpriv");
+    run.args(as_other).arg(&command).args(["run", "--strict", "--"]).arg(&program).arg("0");
+    let output = run.output()?;
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("capabilities"), "{}", text(&output.stderr));
+    Ok(())
+}
+
+/// Under a limit of processes too low for the threads that watch it, the program is not started.
+#[test]
+fn without_threads_to_watch_it_no_program_is_started() -> Result {
+    let folder = tempfile::tempdir_in("/var/tmp")?;
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+    let command = folder.path().join("plimsoll");
+    fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &command)?;
+    // A user that has no processes otherwise: the limit counts all of a user's.
+    let as_other = ["--reuid", "64931", "--clear-groups", "--"];
+    let mut run = Command::new("prlimit");
+    run.args(["--nproc=2", "setpriv"]).args(as_other).arg(&command);
+    run.args(["run", "--", "touch", "started"]).current_dir(folder.path());
+    let output = run.output()?;
+    if text(&output.stderr).contains("setpriv") {
+        eprintln!("skipped: only root may become another user");
+        return Ok(());
+    }
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("ulimit -u"), "{}", text(&output.stderr));
+    assert!(!folder.path().join("started").exists());
     Ok(())
 }
 

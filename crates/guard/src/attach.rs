@@ -111,7 +111,10 @@ pub(crate) fn is_closed() -> bool {
         || page.is_some_and(|page| page.state.load(Acquire) == page_state::CLOSED);
     if closed && SAID.swap(1, Relaxed) == 0 {
         let why: &[u8] = match WHY.load(Relaxed) {
-            why::UNREACHABLE => b"the counters of its run were removed",
+            why::UNREACHABLE => {
+                b"the counters of its run cannot be opened: they were removed, or it became another \
+                  user or has no free file descriptor"
+            }
             why::NO_SLOT => b"too many processes use the GPU, or /dev/shm is full",
             why::NO_ROOM => b"it has no memory to count its blocks (see `ulimit -v`)",
             _ => join::why_closed(),

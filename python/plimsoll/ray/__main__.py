@@ -150,7 +150,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
     except ImportError as error:
-        print(f"error: {error}; install plimsoll[ray]", file=sys.stderr)
+        print(f"error: {error}; install it with the package (pip install '.[ray]' in its checkout)", file=sys.stderr)
         return FAILED
     except (Error, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

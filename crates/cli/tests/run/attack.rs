@@ -110,6 +110,28 @@ fn a_driver_opened_apart_is_said_not_to_be_held() -> Result {
     Ok(())
 }
 
+/// A library that finds the driver before the guard.
+#[test]
+fn a_library_that_is_bound_deep_is_said_not_to_be_held() -> Result {
+    let books = Books::new()?;
+    let words = ["--json", "--strict", "--", "ATTACKER", "keep", "64", "64", "0.7"];
+    let output = books.run(&words)?.env("WAY", "deepbind").output()?;
+    assert_eq!(output.status.code(), Some(125), "{}", text(&output.stderr));
+    assert!(answer(&output)?.to_string().contains("RTLD_DEEPBIND"));
+    Ok(())
+}
+
+/// The loader's own `dlsym`, asked for at the C library.
+#[test]
+fn who_asks_the_c_library_for_dlsym_is_held() -> Result {
+    let books = Books::new()?;
+    let output =
+        books.run(&["--", "ATTACKER", "keep", "64", "64", "0.7"])?.env("WAY", "libc").output()?;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(books.most()? <= 1024, "{} MiB", books.most()?);
+    Ok(())
+}
+
 /// It says hello, and opens the driver if it is told to.
 const OF_32_BITS: &str = r#"
 int puts(const char *);

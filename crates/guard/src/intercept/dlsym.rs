@@ -1,11 +1,11 @@
-//! What `dlsym`, `dlvsym` and `dlmopen` answer under the guard.
+//! What `dlsym`, `dlvsym`, `dlopen` and `dlmopen` do under the guard.
 
-use core::ffi::{CStr, c_char, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering::Release;
 
 use super::real::{
-    REAL_DLMOPEN, REAL_DLSYM, REAL_DLVSYM, RTLD_DEFAULT, RTLD_NEXT, forget_error, in_driver,
-    loader_function, symbol,
+    REAL_DLMOPEN, REAL_DLOPEN, REAL_DLSYM, REAL_DLVSYM, RTLD_DEFAULT, RTLD_NEXT, forget_error,
+    in_driver, loader_function, symbol,
 };
 use crate::hooks::INTERCEPTED_CALLS;
 use crate::ledger::flag;
@@ -31,7 +31,16 @@ fn decide(handle: usize, name: *const c_char, look: impl FnOnce(&CStr) -> usize)
     let pass = DlsymDecision { result: 0, name };
     // SAFETY: callers of `dlsym` pass a text that ends with a zero; null reads as empty.
     let text = unsafe { sys::c_bytes(name) };
-    if handle == RTLD_NEXT || !concerns(text) || !attach::in_run() {
+    if handle == RTLD_NEXT || !attach::in_run() {
+        return pass;
+    }
+    if let Some((name, real, ours)) = of_loader(text).filter(|_| handle != RTLD_DEFAULT) {
+        // Who asks the C library itself for `dlsym` would get past the guard with it.
+        let found = look(name);
+        let ours = DlsymDecision { result: ours, name: name.as_ptr() };
+        return if found != 0 && found == real { ours } else { pass };
+    }
+    if !concerns(text) {
         return pass;
     }
     let Some(entry) = INTERCEPTED_CALLS.iter().find(|entry| entry.name.to_bytes() == text) else {
@@ -97,6 +106,39 @@ pub(super) extern "C" fn note_dlmopen(namespace: isize) {
     if let (true, Some(ledger)) = (namespace != PROGRAMS_OWN, attach::ledger()) {
         ledger.warn(flag::SEPARATE);
     }
+}
+
+/// Notes that a program loads a library that finds functions in its own dependencies first, and so
+/// the driver's before the guard's.
+pub(super) extern "C" fn note_dlopen(_name: *const c_char, flags: c_int) {
+    const DEEPBIND: c_int = 8;
+    if loader_function(&REAL_DLOPEN, b"dlopen") == 0 {
+        REAL_DLOPEN.store(nothing as *const () as usize, Release);
+    }
+    if let (true, Some(ledger)) = (flags & DEEPBIND != 0, attach::ledger()) {
+        ledger.warn(flag::DEEP_BOUND);
+    }
+}
+
+/// A function of the loader that the guard exports, and the loader's own.
+#[cfg(preload)]
+fn of_loader(name: &[u8]) -> Option<(&'static CStr, usize, usize)> {
+    use core::sync::atomic::AtomicUsize;
+
+    use super::jump;
+    let (name, real, ours): (&CStr, &AtomicUsize, usize) = match name {
+        b"dlsym" => (c"dlsym", &REAL_DLSYM, jump::dlsym as *const () as usize),
+        b"dlvsym" => (c"dlvsym", &REAL_DLVSYM, jump::dlvsym as *const () as usize),
+        b"dlopen" => (c"dlopen", &REAL_DLOPEN, jump::dlopen as *const () as usize),
+        b"dlmopen" => (c"dlmopen", &REAL_DLMOPEN, jump::dlmopen as *const () as usize),
+        _ => return None,
+    };
+    Some((name, loader_function(real, name.to_bytes()), ours))
+}
+
+#[cfg(not(preload))]
+fn of_loader(_: &[u8]) -> Option<(&'static CStr, usize, usize)> {
+    None
 }
 
 /// Stands in for a function of the loader that no library has.

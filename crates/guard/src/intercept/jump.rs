@@ -1,14 +1,15 @@
-//! The exported `dlsym`, `dlvsym` and `dlmopen`.
+//! The exported `dlsym`, `dlvsym`, `dlopen` and `dlmopen`.
 //!
 //! `RTLD_NEXT` depends on who called: the loader looks at the return address. A `dlsym` that
 //! called the real one would break that for every program. So these functions let the guard
 //! decide, restore the arguments and *jump*: the real function sees the program as its caller.
+//! `dlopen` looks at it too, for the folders that the caller's library names.
 //! That takes assembly.
 
 use core::ffi::{c_char, c_int, c_void};
 
-use super::dlsym::{decide_dlsym, decide_dlvsym, note_dlmopen};
-use super::real::{REAL_DLMOPEN, REAL_DLSYM, REAL_DLVSYM};
+use super::dlsym::{decide_dlsym, decide_dlvsym, note_dlmopen, note_dlopen};
+use super::real::{REAL_DLMOPEN, REAL_DLOPEN, REAL_DLSYM, REAL_DLVSYM};
 
 /// The code of `dlsym` and `dlvsym`: calls `first`, restores the arguments, and returns the
 /// address that `first` has decided on. If there is none, jumps to the real function with the
@@ -36,7 +37,7 @@ macro_rules! decide_or_jump {
     };
 }
 
-/// The code of `dlmopen`: calls `first`, restores the arguments, and jumps to the real function.
+/// The code of `dlopen` and `dlmopen`: calls `first`, restores the arguments, and jumps to the real function.
 #[cfg(target_arch = "x86_64")]
 macro_rules! note_and_jump {
     () => {
@@ -101,7 +102,7 @@ macro_rules! export {
         /// The same as for the dynamic loader's function.
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($($arg: $type),*) -> *mut c_void {
+        pub(super) unsafe extern "C" fn $name($($arg: $type),*) -> *mut c_void {
             core::arch::naked_asm!($code!(), first = sym $first, real = sym $real)
         }
     };
@@ -110,5 +111,6 @@ macro_rules! export {
 export!(dlsym(handle: *mut c_void, name: *const c_char) = decide_or_jump, decide_dlsym, REAL_DLSYM);
 export!(dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char)
     = decide_or_jump, decide_dlvsym, REAL_DLVSYM);
+export!(dlopen(name: *const c_char, flags: c_int) = note_and_jump, note_dlopen, REAL_DLOPEN);
 export!(dlmopen(namespace: isize, name: *const c_char, flags: c_int)
     = note_and_jump, note_dlmopen, REAL_DLMOPEN);

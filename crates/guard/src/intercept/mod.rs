@@ -7,9 +7,11 @@
 //! | asks them with `RTLD_DEFAULT` | returns its own if a driver is loaded, and nothing otherwise |
 //! | asks them with `RTLD_NEXT` | does not interfere: the caller wants the function that comes after its own |
 //! | asks `cuGetProcAddress` (the CUDA runtime, always) | asks the driver, and replaces the answer by its own (`hooks/lookup.rs`) |
+//! | asks a handle of the C library for `dlsym` | returns its own |
 //!
 //! A program may also load a driver of its own into a link namespace where the guard is not
-//! (`dlmopen`). That driver is not limited; the ledger notes it and `run` warns.
+//! (`dlmopen`), or a library that finds the driver before the guard (`RTLD_DEEPBIND`). These are not
+//! limited; the ledger notes it and `run` warns.
 //!
 //! `dlsym.rs` decides, `jump.rs` exports the functions of the loader, and `real.rs` finds the
 //! functions that the guard replaces.

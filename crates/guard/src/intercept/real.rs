@@ -60,7 +60,7 @@ type Dlerror = unsafe extern "C" fn() -> *mut c_char;
 /// The addresses of the loader's functions, once found. The exported functions jump to them.
 pub(super) static REAL_DLSYM: AtomicUsize = AtomicUsize::new(0);
 pub(super) static REAL_DLVSYM: AtomicUsize = AtomicUsize::new(0);
-static REAL_DLOPEN: AtomicUsize = AtomicUsize::new(0);
+pub(super) static REAL_DLOPEN: AtomicUsize = AtomicUsize::new(0);
 static REAL_DLERROR: AtomicUsize = AtomicUsize::new(0);
 pub(super) static REAL_DLMOPEN: AtomicUsize = AtomicUsize::new(0);
 

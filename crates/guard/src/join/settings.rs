@@ -29,6 +29,9 @@ pub(super) fn read() -> Result<Option<LedgerSetup<'static>>, &'static [u8]> {
         );
     }
     let bad = b"PLIMSOLL_GPU_MEM_LIMIT must be a size with its unit, such as 8GiB or 512MiB";
+    if variables().any(|text| text.strip_prefix(LIMIT.as_bytes()) == Some(b"=")) {
+        return Err(bad);
+    }
     let limit = of(variable(LIMIT.as_bytes()), NO_LIMIT, bad)?;
     let mut limits = [0; DEVICES];
     for (number, place) in limits.iter_mut().enumerate() {

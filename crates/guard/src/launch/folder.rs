@@ -137,7 +137,7 @@ fn candidates() -> Vec<PathBuf> {
 
 fn try_in(parent: &Path) -> io::Result<LaunchFolder> {
     let text = parent.to_str().ok_or_else(|| io::Error::other("its name is not UTF-8"))?;
-    if !parent.is_absolute() || text.contains([' ', ':', '\n', '\t']) || text.len() > 300 {
+    if !parent.is_absolute() || text.contains([' ', ':', '$', '\n', '\t']) || text.len() > 300 {
         return Err(io::Error::other("its name is not valid in LD_PRELOAD"));
     }
     if system::mount_facts(parent)?.noexec {

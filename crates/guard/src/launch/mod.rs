@@ -76,6 +76,8 @@ pub enum LaunchError {
     NoFolder(Vec<(PathBuf, String)>),
     /// The ledger could not be created.
     Ledger(io::Error),
+    /// The threads that watch the program could not be made.
+    Threads(io::Error),
     /// The program could not be started or waited for.
     Start {
         /// The program's name.
@@ -106,6 +108,9 @@ impl fmt::Display for LaunchError {
                 )
             }
             LaunchError::Ledger(error) => error.fmt(f),
+            LaunchError::Threads(error) => {
+                write!(f, "no threads to watch the program: {error}; allow more processes (`ulimit -u`, the container's limit of PIDs) or more address space (`ulimit -v`)")
+            }
             LaunchError::Start { program, hint, .. } => {
                 write!(f, "cannot run {}", program.display())?;
                 hint.as_ref().map_or(Ok(()), |hint| write!(f, ": {hint}"))
@@ -248,34 +253,46 @@ impl Launcher {
     ///
     /// The program could not be started or waited for.
     pub fn run(&self, program: &GuardedProgram<'_>) -> Result<Launched, LaunchError> {
-        self.run_to_end(program).map_err(|error| program.failed(error))
-    }
-
-    fn run_to_end(&self, program: &GuardedProgram<'_>) -> io::Result<Launched> {
-        let forwarder = signals::catch()?;
+        let failed = |error| program.failed(error);
+        let forwarder = signals::catch().map_err(failed)?;
         system::survive_large_files();
         system::survive_a_cut_ledger(self.watch.ledger());
-        let (began, clock) = (SystemTime::now(), LedgerClock::start());
-        let child = self.spawn(program)?;
-        signals::forward_to(child.id());
-        let (stop, stopped) = mpsc::channel::<()>();
-        let mut tree = ProcessTree::new(child.id(), &self.folder);
+        let mut tree = ProcessTree::new(&self.folder);
         let mut gathered = Gathered::default();
-        let (status, lasted) = thread::scope(|scope| {
+        let (began, clock, status, lasted) = thread::scope(|scope| {
             let (tree, gathered) = (&mut tree, &mut gathered);
-            scope.spawn(move || {
+            let (started, program_started) = mpsc::channel::<u32>();
+            let (forward, begin_to_forward) = mpsc::channel::<()>();
+            let (stop, stopped) = mpsc::channel::<()>();
+            // Before the program: where there can be no threads, it is not started.
+            let examine = move || {
+                let Ok(child) = program_started.recv() else { return };
+                tree.follow(child);
                 tree.examine();
                 while let Err(mpsc::RecvTimeoutError::Timeout) = stopped.recv_timeout(EXAMINE_EVERY)
                 {
                     tree.examine();
                     gathered.take_ended(&self.watch);
                 }
-            });
-            scope.spawn(move || forwarder.run());
+            };
+            thread::Builder::new().spawn_scoped(scope, examine).map_err(LaunchError::Threads)?;
+            let forward_signals = move || {
+                if begin_to_forward.recv().is_ok() {
+                    forwarder.run();
+                }
+            };
+            let thread = thread::Builder::new().spawn_scoped(scope, forward_signals);
+            thread.map_err(LaunchError::Threads)?;
+            let (began, clock) = (SystemTime::now(), LedgerClock::start());
+            let child = self.spawn(program).map_err(failed)?;
+            signals::forward_to(child.id());
+            // Both wait for this.
+            let _ = (started.send(child.id()), forward.send(()));
             let ended = wait::wait(child.id()).map(|status| (status, clock.elapsed()));
             signals::stop();
             drop(stop);
-            ended
+            let (status, lasted) = ended.map_err(failed)?;
+            Ok::<_, LaunchError>((began, clock, status, lasted))
         })?;
         let signal = status.signal();
         let code = status.code().unwrap_or(128 + signal.unwrap_or(0));

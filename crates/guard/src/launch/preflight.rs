@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::system;
 use crate::sys;
 
 /// Programs that start others in a container, where the guard's file is not.
@@ -55,6 +56,11 @@ pub fn why_not_guarded(path: &Path) -> Option<String> {
     {
         return Some(format!(
             "{shown} is set-uid or set-gid: the loader does not load the guard into it"
+        ));
+    }
+    if system::has_capabilities(path) && sys::effective_user() != 0 {
+        return Some(format!(
+            "{shown} has capabilities of its own (setcap): the loader does not load the guard into it"
         ));
     }
     // It may be a pipe without a writer.

@@ -26,6 +26,14 @@ pub(super) fn survive_large_files() {
     }
 }
 
+/// Whether a program's file gives capabilities to whoever starts it (`setcap`).
+pub(super) fn has_capabilities(path: &Path) -> bool {
+    let name = c"security.capability".as_ptr();
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return false };
+    // SAFETY: both texts end with a zero, and nothing is written.
+    unsafe { libc::getxattr(path.as_ptr(), name, null_mut(), 0) > 0 }
+}
+
 /// Where the ledger is mapped; 0 before.
 static LEDGER: AtomicUsize = AtomicUsize::new(0);
 static PAGE: AtomicUsize = AtomicUsize::new(0);

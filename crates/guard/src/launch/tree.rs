@@ -39,12 +39,18 @@ pub(super) struct ProcessTree {
 }
 
 impl ProcessTree {
-    pub(super) fn new(root: u32, folder: &LaunchFolder) -> ProcessTree {
+    pub(super) fn new(folder: &LaunchFolder) -> ProcessTree {
         let library = folder.library().display().to_string();
         let data = folder.path().display().to_string();
-        let start = state(Path::new(&format!("/proc/{root}"))).map_or(0, |state| state.start);
-        let (seen, loading) = (HashMap::new(), HashSet::new());
-        ProcessTree { root, library, data, members: HashMap::from([(root, start)]), seen, loading }
+        let (members, seen, loading) = (HashMap::new(), HashMap::new(), HashSet::new());
+        ProcessTree { root: 0, library, data, members, seen, loading }
+    }
+
+    /// Takes this process for the program.
+    pub(super) fn follow(&mut self, root: u32) {
+        let state = state(Path::new(&format!("/proc/{root}")));
+        self.members.extend(state.map(|state| (root, state.start)));
+        self.root = root;
     }
 
     /// Examines every process of the tree.
@@ -69,8 +75,8 @@ impl ProcessTree {
     fn examine_process(&mut self, pid: u32) {
         let program = match fs::read_link(view(pid).join("exe")) {
             Ok(program) => program,
-            // Of a set-uid program only the name can be read.
-            Err(error) if error.kind() == PermissionDenied && is_anothers(pid) => {
+            // Of a program with other rights than ours only the name can be read.
+            Err(error) if error.kind() == PermissionDenied => {
                 let Ok(name) = fs::read_to_string(view(pid).join("comm")) else { return };
                 PathBuf::from(name.trim_end())
             }
@@ -237,7 +243,8 @@ mod tests {
     /// Looks twice at a program that stays as it is once this is mapped; what was found each time.
     fn twice(program: &mut Command, folder: &LaunchFolder, mapped: &str) -> TestResult<[usize; 2]> {
         let mut program = program.spawn()?;
-        let mut tree = ProcessTree::new(program.id(), folder);
+        let mut tree = ProcessTree::new(folder);
+        tree.follow(program.id());
         let maps = format!("/proc/{}/maps", program.id());
         assert!(soon(|| fs::read_to_string(&maps).is_ok_and(|maps| maps.contains(mapped))));
         tree.examine();
@@ -287,7 +294,8 @@ mod tests {
         let pid = program.id();
         let main = PathBuf::from(format!("/proc/{pid}"));
         assert!(soon(|| state(&main).is_some_and(|now| now.letter == 'Z')));
-        let mut tree = ProcessTree::new(std::process::id(), &folder);
+        let mut tree = ProcessTree::new(&folder);
+        tree.follow(std::process::id());
         tree.examine();
         tree.examine();
         // Those of other tests are children of this process, too.
@@ -305,7 +313,7 @@ mod tests {
         let mut stranger = Command::new("sleep").arg("60").spawn()?;
         let pid = stranger.id();
         // A tree that belongs to nobody, with a process of this number that started before.
-        let mut tree = ProcessTree::new(u32::MAX, &folder);
+        let mut tree = ProcessTree::new(&folder);
         let now = state(Path::new(&format!("/proc/{pid}"))).ok_or("it runs")?;
         tree.members.insert(pid, now.start - 1);
         assert_eq!(tree.still_running(), 0);
@@ -321,7 +329,8 @@ mod tests {
     fn one_that_ends_meanwhile_is_no_finding() -> TestResult {
         let folder = folder::make()?;
         let mut program = Command::new("sleep").arg("0").spawn()?;
-        let mut tree = ProcessTree::new(program.id(), &folder);
+        let mut tree = ProcessTree::new(&folder);
+        tree.follow(program.id());
         let gone = |link: &str| fs::read_link(link).is_err();
         assert!(soon(|| gone(&format!("/proc/{}/exe", program.id()))));
         tree.note(program.id(), Path::new("/usr/bin/sleep").into());

@@ -85,6 +85,9 @@ pub mod flag {
     /// A program loaded libraries into a link namespace of their own (`dlmopen`), where the guard
     /// is not.
     pub const SEPARATE: u32 = 256;
+    /// A program loaded a library that finds its own functions before the guard's
+    /// (`RTLD_DEEPBIND`).
+    pub const DEEP_BOUND: u32 = 512;
 }
 
 /// The whole file.

@@ -59,12 +59,18 @@ static void *find(const char *base, const char *name) {
     // Into a link namespace of its own, where no preloaded library is.
     if (!library && !strcmp(way, "dlmopen")) library = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
 #endif
+    // A library that finds functions in its own dependencies first.
+    if (!library && !strcmp(way, "deepbind")) library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_DEEPBIND);
+    // The loader's own function, from a handle of its library.
+    void *(*raw)(void *, const char *) = 0;
+    if (!strcmp(way, "libc")) raw = dlsym(dlopen("libc.so.6", RTLD_NOW), "dlsym");
     if (!library) library = dlopen("libcuda.so.1", RTLD_NOW | (!strcmp(way, "default") ? RTLD_GLOBAL : RTLD_LOCAL));
     if (!library) { printf("no driver: %s\n", dlerror()); exit(9); }
     void *found = 0;
     u64 flags = !strcmp(way, "thread") ? 2 : 0;
     dlerror();
-    if (!strcmp(way, "dlsym") || !strcmp(way, "dlmopen")) found = dlsym(library, name);
+    if (raw) found = raw(library, name);
+    else if (!strcmp(way, "dlsym") || !strcmp(way, "dlmopen") || !strcmp(way, "deepbind")) found = dlsym(library, name);
 #ifdef __GLIBC__
     else if (!strcmp(way, "dlvsym")) found = dlvsym(library, name, "FAKE_1");
 #endif

@@ -89,7 +89,7 @@ pub(super) struct RunDevice {
     /// are missing.
     pub(super) lasting_peak_bytes: Option<u64>,
     /// The peak of the driver's own memory, which is part of the peak.
-    pub(super) driver_bytes: u64,
+    pub(super) driver_bytes: Option<u64>,
     pub(super) refused: u64,
     pub(super) refused_bytes: u64,
     pub(super) within_limit: Option<bool>,
@@ -187,7 +187,9 @@ impl From<&UnguardedProcess> for UnguardedReport {
 impl RunReport {
     /// Whether all GPU memory is known to have stayed within the limit; only `--strict` asks.
     pub(super) fn is_within_limit(&self, strict: bool) -> bool {
-        !strict || self.escaped().next().is_none() && !self.is_over() && self.uncounted.is_none()
+        let reached = self.cuda.guarded_programs > 0;
+        let held = || self.escaped().next().is_none() && !self.is_over();
+        !strict || reached && held() && self.uncounted.is_none()
     }
 
     /// The devices on which more was counted than their limit.
@@ -314,6 +316,13 @@ fn cuda_report(watch: &GuardWatch, used: bool) -> CudaReport {
     }
 }
 
+/// What the driver took for itself at most; `None` where no context could be measured, nor
+/// anything that came after it.
+fn driver_bytes(device: &LedgerDevice) -> Option<u64> {
+    let most = device.driver_peak.load(Relaxed);
+    (most > 0 || device.context.load(Relaxed) != u64::MAX).then_some(most)
+}
+
 fn devices(watch: &GuardWatch, clock: LedgerClock, history: &LaunchHistory) -> Vec<RunDevice> {
     let is_complete = history.lost == 0 && history.lists.missing == 0;
     let known = |(_, device): &(u8, &LedgerDevice)| device.state.load(Acquire) == 2;
@@ -336,7 +345,7 @@ fn devices(watch: &GuardWatch, clock: LedgerClock, history: &LaunchHistory) -> V
             },
             lasting_peak_bytes: is_complete
                 .then(|| history.courses.get(&place).map_or(0, |course| course.lasting_peak)),
-            driver_bytes: device.driver_peak.load(Relaxed),
+            driver_bytes: driver_bytes(device),
             refused: device.refused.load(Relaxed),
             refused_bytes: device.refused_bytes.load(Relaxed),
             within_limit: limit.map(|limit| peak <= limit),

@@ -11,6 +11,11 @@ use tempfile::NamedTempFile;
 use super::answer::RunReport;
 use super::html;
 
+/// The files of a report.
+const REPORT: &str = "report.json";
+const PAGE: &str = "report.html";
+pub(super) const TRACE: &str = "trace.csv";
+
 /// A file that gets its name only when it is complete.
 pub(super) struct PartialFile {
     file: BufWriter<NamedTempFile>,
@@ -55,7 +60,7 @@ impl Write for PartialFile {
 /// Writes `report.json` and `report.html`.
 pub(super) fn write(report: &RunReport, folder: &Path) -> anyhow::Result<()> {
     let json = serde_json::to_string_pretty(report)? + "\n";
-    for (name, text) in [("report.json", json), ("report.html", html::render(report))] {
+    for (name, text) in [(REPORT, json), (PAGE, html::render(report))] {
         let mut file = PartialFile::begin(folder, name)?;
         let written = file.write_all(text.as_bytes());
         written.with_context(|| format!("cannot write {}", folder.join(name).display()))?;
@@ -73,5 +78,8 @@ pub(super) fn prepare(folder: &Path) -> anyhow::Result<()> {
     }
     fs::create_dir_all(folder).with_context(|| format!("cannot make {shown}"))?;
     tempfile::tempfile_in(folder).with_context(|| format!("cannot write into {shown}"))?;
-    Ok(())
+    match [REPORT, PAGE, TRACE].into_iter().find(|name| folder.join(name).is_dir()) {
+        Some(name) => bail!("{name} is a folder in {shown}; remove it, or name another folder"),
+        None => Ok(()),
+    }
 }

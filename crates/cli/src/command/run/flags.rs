@@ -133,6 +133,12 @@ impl Args {
         let mut notes = Vec::new();
         let limit = if self.no_limit { None } else { Some(self.size(&mut notes)?) };
         let reserve = self.reserve;
+        for (place, (number, _)) in self.device_limit.iter().enumerate() {
+            if self.device_limit[..place].iter().any(|(other, _)| other == number) {
+                let text = format!("--device-limit names device {number} twice; give it one limit");
+                return Err(BadInput::new(text).into());
+            }
+        }
         let mut limits = limit.into_iter().chain(self.device_limit.iter().map(|(_, size)| *size));
         if let Some(limit) = limits.find(|limit| *limit <= reserve) {
             let text = format!(

@@ -93,7 +93,7 @@ fn device_section(report: &RunReport, device: &RunDevice) -> Markup {
     let rows = [
         ("limit", size(unit, device.limit_bytes) + &why.unwrap_or_default()),
         ("peak (counted)", peak),
-        ("of it the driver's own (measured)", unit.text(device.driver_bytes)),
+        ("of it the driver's own (measured)", size(unit, device.driver_bytes)),
         ("peak that lasted 20 ms or longer", size(unit, device.lasting_peak_bytes)),
         ("refused", refused),
         ("residue at most", size(unit, device.residue_bytes)),

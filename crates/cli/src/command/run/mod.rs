@@ -104,7 +104,7 @@ fn history(
     folder: Option<&Path>,
 ) -> (LaunchHistory, anyhow::Result<()>) {
     let Some(folder) = folder else { return (launcher.history(launched, None).0, Ok(())) };
-    let mut file = match PartialFile::begin(folder, "trace.csv") {
+    let mut file = match PartialFile::begin(folder, files::TRACE) {
         Ok(file) => file,
         Err(error) => return (launcher.history(launched, None).0, Err(error)),
     };

@@ -176,6 +176,10 @@ fn rows(device: &RunDevice, asked: Option<u64>) -> Vec<Vec<TextCell>> {
         1 => "in 1 request that was refused".to_string(),
         n => format!("in {n} requests that were refused"),
     };
+    let drivers = match device.driver_bytes {
+        Some(_) => "measured, and part of the peak",
+        None => "could not be measured, so it is not in the peak",
+    };
     vec![
         vec![device.device.as_str().into()],
         row("limit", device.limit_bytes, lowered(device, asked).unwrap_or_default()),
@@ -184,7 +188,7 @@ fn rows(device: &RunDevice, asked: Option<u64>) -> Vec<Vec<TextCell>> {
             Some(device.peak_bytes),
             format!("counted; at {:.3} s", device.peak_at_seconds),
         ),
-        row("the driver's own", Some(device.driver_bytes), "measured, and part of the peak".into()),
+        row("the driver's own", device.driver_bytes, drivers.into()),
         row("refused", Some(device.refused_bytes), refused),
         row("residue", device.residue_bytes, "what the driver reported beyond it, at most".into()),
     ]

@@ -7,7 +7,7 @@ use plimsoll_guard::ledger::flag;
 
 /// Memory may have been allocated past the limit without being counted, or a program was refused
 /// memory that the limit would have allowed.
-const ALARMING: [(u32, &str); 6] = [
+const ALARMING: [(u32, &str); 7] = [
     (
         flag::NEW_DRIVER,
         "the driver is newer than what the guard knows: new ways to allocate may pass uncounted",
@@ -18,6 +18,7 @@ const ALARMING: [(u32, &str); 6] = [
     ),
     (flag::MISSING_CALL, MISSING_CALL),
     (flag::SEPARATE, SEPARATE),
+    (flag::DEEP_BOUND, DEEP_BOUND),
     (
         flag::NO_SLOT,
         "a process was refused all GPU memory: more than 4,096 used the GPU at once, or its counters could not be reached",
@@ -31,6 +32,7 @@ const ALARMING: [(u32, &str); 6] = [
 const MISSING_CALL: &str =
     "the driver lacks a call that the guard needs: some allocations passed uncounted";
 const SEPARATE: &str = "a program loaded libraries into a link namespace of its own (dlmopen), which the guard does not reach: not limited";
+const DEEP_BOUND: &str = "a program loaded a library that finds the driver before the guard (RTLD_DEEPBIND): what that library allocates is not limited";
 const DAMAGED: &str =
     "the guard's counters were damaged while the program ran: what it used is not known";
 
@@ -63,7 +65,11 @@ pub(super) fn alarming(launcher: &Launcher) -> Vec<&'static str> {
 /// Why it is not known what the program used, where it is not.
 pub(super) fn uncounted(launcher: &Launcher) -> Option<&'static str> {
     let damaged = launcher.is_damaged().then_some(DAMAGED);
-    let passing = [(flag::MISSING_CALL, MISSING_CALL), (flag::SEPARATE, SEPARATE)];
+    let passing = [
+        (flag::MISSING_CALL, MISSING_CALL),
+        (flag::SEPARATE, SEPARATE),
+        (flag::DEEP_BOUND, DEEP_BOUND),
+    ];
     damaged.or_else(|| raised(launcher, &passing).next())
 }
 
@@ -92,7 +98,7 @@ pub(super) fn all(
     if lists.missing > 0 && noted {
         let missing = lists.missing;
         all.push(format!(
-            "the events of {missing} of {} processes are missing from the timeline: their files were removed while the program ran",
+            "the events of {missing} of {} processes are missing from the timeline: their files were removed, or they ended before they had any",
             lists.known
         ));
     }
