@@ -4,6 +4,8 @@ mod common;
 #[cfg(target_os = "linux")]
 #[path = "monitor/guarded.rs"]
 mod guarded;
+#[path = "monitor/gaps.rs"]
+mod gaps;
 #[path = "monitor/serve.rs"]
 mod serve;
 #[cfg(target_os = "linux")]

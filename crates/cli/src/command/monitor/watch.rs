@@ -57,8 +57,9 @@ impl MonitorWatch {
         let t = record.t.unwrap_or_default();
         let pools: Vec<MonitorPool> = record.pools().collect();
         self.judged |= !pools.is_empty();
-        // A run that has ended is not asked about again.
-        self.forecasts.retain(|owner, _| pools.iter().any(|pool| pool.owner == *owner));
+        // A run that is not there has ended; a memory that is not told in one sample is still there.
+        let is_there = |owner: &PoolOwner| pools.iter().any(|pool| pool.owner == *owner);
+        self.forecasts.retain(|owner, _| !matches!(owner, PoolOwner::Run(..)) || is_there(owner));
         let mut soonest: Option<MonitorTimeLeft> = None;
         for pool in pools {
             let forecast = self.forecasts.entry(pool.owner).or_default();

@@ -1,0 +1,37 @@
+//! Logs in which some samples lack what others have.
+
+use super::*;
+
+const GIB: u64 = 1 << 30;
+
+/// A log of ours, a record a second.
+fn written(folder: &Path, records: impl Iterator<Item = Value>) -> Result<PathBuf> {
+    let path = folder.join("memory.jsonl");
+    let lines: Vec<String> = records.map(|record| record.to_string()).collect();
+    fs::write(&path, lines.join("\n"))?;
+    Ok(path)
+}
+
+/// A machine with 64 GiB, and a GPU of 24 GiB where something of it is used.
+fn sample(t: u64, used_of_gpu: Option<u64>) -> Value {
+    let gpus: Vec<Value> = used_of_gpu
+        .map(|used| json!({"unified": false, "total_bytes": 24 * GIB, "used_bytes": used}))
+        .into_iter()
+        .collect();
+    json!({"t": t, "unified": used_of_gpu.map(|_| false), "gpus": gpus,
+        "memory": {"total_bytes": 64 * GIB, "available_bytes": 24 * GIB}})
+}
+
+#[test]
+fn a_sample_without_the_gpu_does_not_end_its_forecast() -> Result {
+    let folder = tempfile::tempdir()?;
+    let used = |t: u64| (t % 15 != 14).then_some(2 * GIB + t * (GIB / 5));
+    let path = written(folder.path(), (0..105).map(|t| sample(t, used(t))))?;
+    let words = ["monitor", "--format", "jsonl", "--alert-within", "30s", "--replay"];
+    let run = plimsoll(&words).arg(&path).output()?;
+    assert_eq!(run.status.code(), Some(1), "{}", text(&run.stderr));
+    let found = lines(&run.stdout)?;
+    let told = found.iter().filter(|record| record["time_left"]["memory"] == json!("gpu0"));
+    assert!(told.count() > 60, "{}", text(&run.stdout));
+    Ok(())
+}
