@@ -35,3 +35,20 @@ fn a_sample_without_the_gpu_does_not_end_its_forecast() -> Result {
     assert!(told.count() > 60, "{}", text(&run.stdout));
     Ok(())
 }
+
+/// 40 GiB of the system's memory are used: more than a limit that is meant for the GPU.
+#[test]
+fn a_sample_without_the_gpu_does_not_compare_the_system_with_its_limit() -> Result {
+    let folder = tempfile::tempdir()?;
+    let used = |t: u64| (t != 5).then_some(2 * GIB);
+    let path = written(folder.path(), (0..10).map(|t| sample(t, used(t))))?;
+    let words = ["monitor", "--format", "jsonl", "--limit", "20GiB", "--alert-free", "1GiB"];
+    let run = plimsoll(&words).arg("--replay").arg(&path).output()?;
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    for record in lines(&run.stdout)? {
+        assert_eq!(record["memory"]["limit_bytes"], Value::Null, "{record}");
+        let limit = record["gpus"].get(0).map(|gpu| gpu["limit_bytes"].clone());
+        assert!(limit.is_none_or(|limit| limit == json!(20 * GIB)), "{record}");
+    }
+    Ok(())
+}

@@ -20,6 +20,8 @@ const MOST_COMMANDS: usize = 4;
 /// Follows a feed.
 pub(super) struct MonitorWatch {
     limit: Option<Bytes>,
+    /// Whether any record had a GPU with memory of its own, which the limit is then about.
+    own_seen: bool,
     free: Option<FreeAlert>,
     within: Option<Duration>,
     command: Option<String>,
@@ -37,6 +39,7 @@ impl MonitorWatch {
     pub(super) fn new(alert: &Alert, limit: Option<Bytes>) -> MonitorWatch {
         MonitorWatch {
             limit,
+            own_seen: false,
             free: alert.alert_free,
             within: alert.alert_within,
             command: alert.alert_exec.clone(),
@@ -51,9 +54,7 @@ impl MonitorWatch {
 
     /// Takes a record in, and adds to it what follows from it and those before.
     pub(super) fn take(&mut self, record: &mut MonitorRecord) {
-        if let Some(limit) = self.limit {
-            record.set_limit(limit.get());
-        }
+        self.set_limit(record);
         let t = record.t.unwrap_or_default();
         let pools: Vec<MonitorPool> = record.pools().collect();
         self.judged |= !pools.is_empty();
@@ -85,6 +86,17 @@ impl MonitorWatch {
         for alert in &record.alerts {
             self.raised += 1;
             run(self.command.as_deref(), alert, record, &mut self.running);
+        }
+    }
+
+    /// The limit is about GPUs with memory of their own, or about the system's memory where the GPU
+    /// uses it or there is none. A sample that lacks the GPU does not change which.
+    fn set_limit(&mut self, record: &mut MonitorRecord) {
+        let Some(limit) = self.limit else { return };
+        self.own_seen |= record.has_own();
+        match self.own_seen {
+            true => record.limit_own(limit.get()),
+            false => record.limit_system(limit.get()),
         }
     }
 
