@@ -1,11 +1,11 @@
 //! `plimsoll monitor` as a user meets it.
 
 mod common;
+#[path = "monitor/gaps.rs"]
+mod gaps;
 #[cfg(target_os = "linux")]
 #[path = "monitor/guarded.rs"]
 mod guarded;
-#[path = "monitor/gaps.rs"]
-mod gaps;
 #[path = "monitor/serve.rs"]
 mod serve;
 #[cfg(target_os = "linux")]

@@ -52,3 +52,26 @@ fn a_sample_without_the_gpu_does_not_compare_the_system_with_its_limit() -> Resu
     }
     Ok(())
 }
+
+/// A forecast looks at the last ten minutes, and needs several samples in them.
+#[test]
+fn samples_that_are_too_far_apart_for_a_forecast_are_no_calm() -> Result {
+    let folder = tempfile::tempdir()?;
+    let every = |step: u64, more: &[&str]| -> Result<std::process::Output> {
+        let record = |at: u64| sample(at * step, Some(2 * GIB + at * (GIB / 5)));
+        let path = written(folder.path(), (0..105).map(record))?;
+        let words = ["monitor", "--format", "jsonl", "--alert-within", "10m"];
+        Ok(plimsoll(&words).args(more).arg("--replay").arg(&path).output()?)
+    };
+    assert_eq!(every(60, &[])?.status.code(), Some(1));
+    for step in [100, 300] {
+        let blind = every(step, &[])?;
+        assert_eq!(blind.status.code(), Some(2), "{}", text(&blind.stderr));
+        assert!(text(&blind.stderr).contains("at most 60 s apart"), "{}", text(&blind.stderr));
+    }
+    let told = every(300, &["--alert-free", "5GiB"])?;
+    assert_eq!(told.status.code(), Some(1), "the other alert was raised: {}", text(&told.stderr));
+    let refused = complaint(&["monitor", "--once", "--interval", "61s", "--alert-within", "30s"])?;
+    assert!(refused.contains("an --interval of at most 60s"), "{refused}");
+    Ok(())
+}

@@ -45,6 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use plimsoll::probe::Forecast;
 use serde_json::json;
 
 use feed::{Item, MonitorFeed};
@@ -76,6 +77,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Watches.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     check_apart(args)?;
+    check_forecast(args)?;
     let (feed, server) = (MonitorFeed::open(args)?, MonitorServer::start(&args.serve)?);
     let mut monitor = Monitor {
         feed,
@@ -120,8 +122,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         let text = "has no line of tegrastats, and none that this program logged";
         return Err(BadInput::new(format!("{} {text}", log.display())).into());
     }
-    if monitor.watch.was_blind() {
-        let why = "no alert could be judged: no sample had memory in use and its size";
+    if let Some(why) = monitor.watch.blindness() {
         return match &args.replay.file {
             Some(log) => Err(BadInput::new(format!("{}: {why}", log.display())).into()),
             None => Err(anyhow::anyhow!("{why}; `plimsoll doctor` says which sources are there")),
@@ -138,6 +139,17 @@ fn check_apart(args: &Args) -> anyhow::Result<()> {
             .map(|path| ("--replay, or the report beside it", path))
             .collect::<Vec<_>>()
     })
+}
+
+/// A forecast needs many samples in the time that it looks back; a log has its own steps.
+fn check_forecast(args: &Args) -> anyhow::Result<()> {
+    let longest = Forecast::LONGEST_STEP;
+    let sparse = args.replay.file.is_none() && args.interval > longest;
+    if sparse && args.alert.alert_within.is_some() {
+        let text = "--alert-within needs an --interval of at most";
+        return Err(BadInput::new(format!("{text} {}s", longest.as_secs())).into());
+    }
+    Ok(())
 }
 
 impl Monitor {

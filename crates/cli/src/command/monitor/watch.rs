@@ -32,6 +32,8 @@ pub(super) struct MonitorWatch {
     pub(super) raised: u64,
     /// Whether any record had memory that an alert could be about.
     judged: bool,
+    /// Whether any memory was ever told of often enough for a forecast.
+    foreseen: bool,
     pub(super) summary: MonitorSummary,
 }
 
@@ -48,6 +50,7 @@ impl MonitorWatch {
             reasons: BTreeMap::new(),
             raised: 0,
             judged: false,
+            foreseen: false,
             summary: MonitorSummary::default(),
         }
     }
@@ -68,6 +71,7 @@ impl MonitorWatch {
                 Some(limit) => forecast.push_to_limit(t, Bytes(pool.used), Bytes(limit)),
                 None => forecast.push(t, Bytes(pool.used), Bytes(pool.total)),
             };
+            self.foreseen |= forecast.has_enough();
             if let Some(left) = left.map(|left| MonitorTimeLeft::new(&pool, left)) {
                 self.judge_time(record, &pool, &left, t);
                 if soonest.as_ref().is_none_or(|soonest| left.seconds < soonest.seconds) {
@@ -100,10 +104,19 @@ impl MonitorWatch {
         }
     }
 
-    /// Whether an alert was asked for that no record could be judged by.
-    pub(super) fn was_blind(&self) -> bool {
+    /// Why an alert that was asked for could not be judged; `None` where it could.
+    pub(super) fn blindness(&self) -> Option<String> {
         let asked = self.free.is_some() || self.within.is_some();
-        asked && !self.judged && self.summary.samples > 0
+        if asked && !self.judged && self.summary.samples > 0 {
+            let why = "no alert could be judged: no sample had memory in use and its size";
+            return Some(why.to_string());
+        }
+        let long = self.summary.seconds >= Forecast::WIDEST.as_secs_f64();
+        let blind = self.within.is_some() && !self.foreseen && long && self.raised == 0;
+        blind.then(|| {
+            let step = Forecast::LONGEST_STEP.as_secs();
+            format!("--alert-within could not be judged: it needs samples at most {step} s apart")
+        })
     }
 
     fn judge_time(
