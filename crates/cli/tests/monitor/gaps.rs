@@ -75,3 +75,20 @@ fn samples_that_are_too_far_apart_for_a_forecast_are_no_calm() -> Result {
     assert!(refused.contains("an --interval of at most 60s"), "{refused}");
     Ok(())
 }
+
+#[test]
+fn every_line_for_people_stands_under_its_header() -> Result {
+    let folder = tempfile::tempdir()?;
+    let used = |t: u64| (![0, 1, 4].contains(&t)).then_some(2 * GIB);
+    let path = written(folder.path(), (0..6).map(|t| sample(t, used(t))))?;
+    let run = plimsoll(&["monitor", "--format", "table", "--replay"]).arg(&path).output()?;
+    let shown = text(&run.stdout);
+    let table: Vec<&str> = shown.lines().take_while(|line| !line.contains("samples in")).collect();
+    let heads: Vec<usize> = (0..table.len()).filter(|at| table[*at].contains("CPU %")).collect();
+    assert_eq!(heads, [0, 3], "a header again where the GPU is first seen: {shown}");
+    assert!(!table[0].contains("GPU VRAM") && table[3].contains("GPU VRAM"), "{shown}");
+    let width = |line: &&str| line.chars().count();
+    assert!(table[1..3].iter().all(|line| width(line) == width(&table[0])), "{shown}");
+    assert!(table[4..8].iter().all(|line| width(line) == width(&table[3])), "{shown}");
+    Ok(())
+}

@@ -55,6 +55,7 @@ use live::ReplayPace;
 use log::MonitorLog;
 use record::MonitorRecord;
 use serve::MonitorServer;
+use table::TableColumns;
 use watch::MonitorWatch;
 
 use crate::outcome::{BadInput, Outcome};
@@ -294,8 +295,10 @@ fn show_warnings(record: &MonitorRecord, out: &Output) {
 /// Records as lines of a format.
 struct MonitorLines {
     format: MonitorFormat,
-    /// How many GPUs the header has columns for, once it is out.
+    /// How many GPUs the header of CSV has columns for, once it is out.
     gpus: Option<usize>,
+    /// What the last header of a table has.
+    columns: Option<TableColumns>,
     /// Lines of a log that were no record.
     nonsense: u64,
 }
@@ -305,24 +308,29 @@ const COMPLAINTS: u64 = 5;
 
 impl MonitorLines {
     fn new(format: MonitorFormat) -> MonitorLines {
-        MonitorLines { format, gpus: None, nonsense: 0 }
+        MonitorLines { format, gpus: None, columns: None, nonsense: 0 }
     }
 
     fn of(&mut self, record: &MonitorRecord, watch: &MonitorWatch) -> String {
-        let first = self.gpus.is_none();
-        let gpus = *self.gpus.get_or_insert(record.gpus.len());
         match self.format {
             MonitorFormat::Jsonl => serde_json::to_string(record).unwrap_or_default(),
             MonitorFormat::Prometheus => prometheus::text(record, &watch.summary),
-            MonitorFormat::Csv if first => {
-                format!("{}\n{}", csv::header(gpus), csv::row(record, gpus))
-            }
-            MonitorFormat::Csv => csv::row(record, gpus),
-            MonitorFormat::Table if first => {
-                format!("{}\n{}", table::header(record), table::row(record))
-            }
-            MonitorFormat::Table => table::row(record),
+            MonitorFormat::Csv => self.csv(record),
+            MonitorFormat::Table => self.table(record),
         }
+    }
+
+    fn csv(&mut self, record: &MonitorRecord) -> String {
+        let first = self.gpus.is_none();
+        let gpus = *self.gpus.get_or_insert(record.gpus.len());
+        under(first.then(|| csv::header(gpus)), csv::row(record, gpus))
+    }
+
+    /// The header comes again where columns change.
+    fn table(&mut self, record: &MonitorRecord) -> String {
+        let columns = self.columns.unwrap_or_default().with(record);
+        let new = self.columns.replace(columns) != Some(columns);
+        under(new.then(|| columns.header()), columns.row(record))
     }
 
     /// A line of a log that is no record: an error in JSON, a warning in other formats.
@@ -341,4 +349,8 @@ impl MonitorLines {
     fn silently_skipped(&self) -> u64 {
         self.nonsense.saturating_sub(COMPLAINTS)
     }
+}
+
+fn under(header: Option<String>, row: String) -> String {
+    header.map(|header| format!("{header}\n{row}")).unwrap_or(row)
 }
