@@ -69,6 +69,7 @@ struct Monitor {
     watch: MonitorWatch,
     log: Option<MonitorLog>,
     server: Option<MonitorServer>,
+    start: Instant,
     stop: Arc<AtomicBool>,
 }
 
@@ -86,6 +87,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         // The last, so that what cannot start leaves no log.
         log: args.log.as_deref().map(MonitorLog::open).transpose()?,
         server,
+        start: Instant::now(),
         stop: Arc::new(AtomicBool::new(false)),
     };
     listen_each_time(&monitor.stop)?;
@@ -163,6 +165,16 @@ impl Monitor {
         item
     }
 
+    /// Whether `--duration` has passed: by the clock, or by a log's own time.
+    fn is_over(&self, args: &Args) -> bool {
+        let summary = &self.watch.summary;
+        let passed = match self.feed.is_live() {
+            true => Some(self.start.elapsed().as_secs_f64()),
+            false => (summary.samples > 0).then_some(summary.seconds),
+        };
+        args.duration.is_some_and(|duration| passed >= Some(duration.as_secs_f64()))
+    }
+
     fn pass(&mut self, record: &mut MonitorRecord) {
         self.watch.take(record);
         if let Some(log) = &mut self.log {
@@ -214,11 +226,10 @@ impl Monitor {
         mut lines: Option<MonitorLines>,
         out: &mut Output,
     ) -> anyhow::Result<()> {
-        let start = Instant::now();
-        let live = self.feed.is_live();
         // A log that is only looked at over the network is shown as if live; one that is
         // converted goes as fast as it can.
-        let mut pace = (!live && lines.is_none()).then(|| ReplayPace::new(args.replay.speed));
+        let shown = !self.feed.is_live() && lines.is_none();
+        let mut pace = shown.then(|| ReplayPace::new(args.replay.speed));
         while !self.stop.load(Ordering::Relaxed) {
             if let Some(wait) = pace.as_ref().and_then(ReplayPace::wait) {
                 std::thread::sleep(wait.min(POLL_INTERVAL));
@@ -231,12 +242,7 @@ impl Monitor {
                 Item::Record(record) => {
                     show_warnings(&record, out);
                     pace.iter_mut().for_each(|pace| pace.follow(&record));
-                    let text = lines.as_mut().map(|lines| lines.of(&record, &self.watch));
-                    let over = |d: Duration| record.t.unwrap_or_default() >= d.as_secs_f64();
-                    if !live && args.duration.is_some_and(over) {
-                        self.stop.store(true, Ordering::Relaxed);
-                    }
-                    text
+                    lines.as_mut().map(|lines| lines.of(&record, &self.watch))
                 }
             };
             if let Some(text) = text.filter(|text| !text.is_empty())
@@ -244,7 +250,7 @@ impl Monitor {
             {
                 break;
             }
-            if live && args.duration.is_some_and(|duration| start.elapsed() >= duration) {
+            if self.is_over(args) {
                 break;
             }
         }
