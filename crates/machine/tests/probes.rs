@@ -176,6 +176,50 @@ impl Probe for Falters {
     }
 }
 
+/// Answers after so long.
+struct Slow(Duration);
+
+impl Probe for Slow {
+    fn read(&mut self, sample: &mut MachineSample) -> Result<(), Error> {
+        std::thread::sleep(self.0);
+        sample.cpu_percent = Some(1.0);
+        Ok(())
+    }
+}
+
+fn slow(millis: u64, interval: u64) -> Sampler {
+    let slow = Slow(Duration::from_millis(millis));
+    let probes: Vec<(_, _, probe::Opener)> = vec![("slow", true, Box::new(|| Ok(Box::new(slow))))];
+    Sampler::with(probes, Duration::from_millis(interval)).unwrap()
+}
+
+#[test]
+fn a_probe_that_is_always_late_is_told_once_with_the_remedy() {
+    let sampler = slow(600, 100);
+    let start = Instant::now();
+    let mut warnings = Vec::new();
+    let mut more = 20;
+    while more > 0 && start.elapsed() < Duration::from_secs(60) {
+        let Some(taken) = sampler.next(Duration::from_secs(60)) else { break };
+        let seen = taken.sample.cpu_percent.is_some();
+        assert_eq!(taken.late.contains(&"slow"), !seen, "what is missing is named: {taken:?}");
+        more -= i32::from(!warnings.is_empty());
+        warnings.extend(taken.warnings);
+    }
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].starts_with("slow: it answers too late, after "), "{warnings:?}");
+    assert!(warnings[0].contains("such as --interval "), "{warnings:?}");
+}
+
+#[test]
+fn a_sample_waits_for_a_probe_as_long_as_its_interval_is() {
+    let sampler = slow(700, 2000);
+    for at in 0..2 {
+        let taken = sampler.next(Duration::from_secs(60)).unwrap();
+        assert_eq!((taken.sample.cpu_percent, taken.late), (Some(1.0), vec![]), "sample {at}");
+    }
+}
+
 struct Dies;
 
 impl Probe for Dies {

@@ -53,6 +53,22 @@ fn a_sample_without_the_gpu_does_not_compare_the_system_with_its_limit() -> Resu
     Ok(())
 }
 
+/// As long as a driver has not answered, nobody knows whether the limit is about a GPU.
+#[test]
+fn a_limit_waits_for_a_gpu_that_is_late() -> Result {
+    let folder = tempfile::tempdir()?;
+    let late = |mut record: Value| {
+        record["late"] = json!(["nvml"]);
+        record
+    };
+    let path = written(folder.path(), [late(sample(0, None)), sample(1, None)].into_iter())?;
+    let words = ["monitor", "--format", "jsonl", "--limit", "20GiB", "--replay"];
+    let found = lines(&plimsoll(&words).arg(&path).output()?.stdout)?;
+    let limits = [0, 1].map(|at| found[at]["memory"]["limit_bytes"].clone());
+    assert_eq!(limits, [Value::Null, json!(20 * GIB)]);
+    Ok(())
+}
+
 /// A forecast looks at the last ten minutes, and needs several samples in them.
 #[test]
 fn samples_that_are_too_far_apart_for_a_forecast_are_no_calm() -> Result {

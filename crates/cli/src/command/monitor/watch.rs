@@ -94,12 +94,14 @@ impl MonitorWatch {
     }
 
     /// The limit is about GPUs with memory of their own, or about the system's memory where the GPU
-    /// uses it or there is none. A sample that lacks the GPU does not change which.
+    /// uses it or there is none. A sample that lacks the GPU does not change which, and before any
+    /// GPU was seen one may still answer.
     fn set_limit(&mut self, record: &mut MonitorRecord) {
         let Some(limit) = self.limit else { return };
         self.own_seen |= record.has_own();
         match self.own_seen {
             true => record.limit_own(limit.get()),
+            false if record.awaits_gpu() => {}
             false => record.limit_system(limit.get()),
         }
     }

@@ -1,6 +1,6 @@
 //! The memories of a record that can run out.
 
-use plimsoll::probe::{TimeLeft, is_placeholder};
+use plimsoll::probe::{ProbeKind, TimeLeft, is_placeholder};
 use plimsoll::{Bytes, MemoryPressure};
 
 use super::{MonitorRecord, MonitorRun, MonitorTimeLeft};
@@ -110,6 +110,12 @@ impl MonitorRecord {
         let share = |pool: &MonitorPool| pool.used as f64 / (pool.end().max(1)) as f64;
         let rank = |pool: &MonitorPool| (named(pool), pool.limit.is_some());
         self.pools().max_by(|a, b| rank(a).cmp(&rank(b)).then(share(a).total_cmp(&share(b))))
+    }
+
+    /// Whether no GPU is seen, and a source that may tell of one was late.
+    pub(crate) fn awaits_gpu(&self) -> bool {
+        let proc = ProbeKind::Proc.name();
+        self.gpus.is_empty() && self.late.iter().any(|source| source != proc)
     }
 
     /// Whether a GPU tells of memory of its own.
