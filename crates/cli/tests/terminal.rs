@@ -55,6 +55,25 @@ fn an_alert_is_the_exit_code_of_the_live_view_too() -> Result {
     Ok(())
 }
 
+/// As it is without a terminal: by the log's own time, whatever the speed, or with the log.
+#[test]
+fn the_duration_of_a_replay_is_that_of_its_log() -> Result {
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/tegrastats.log");
+    let shows = |words: &[&str], peaks: &str| -> Result {
+        let replay = [&["--replay", log], words].concat();
+        let terminal = Terminal::open(80, 24)?;
+        let status = terminal.run(monitor(&replay), "samples in", |_, _| Ok(()))?;
+        assert_eq!(status.code(), Some(0));
+        assert!(terminal.written().contains(peaks), "{words:?}: {}", terminal.written());
+        let piped = monitor(&replay).args(["--format", "table"]).output()?;
+        let piped = String::from_utf8_lossy(&piped.stdout).into_owned();
+        assert!(piped.contains(peaks), "{words:?}: {piped}");
+        Ok(())
+    };
+    shows(&["--speed", "10", "--duration", "3s"], "4 samples in 3.0 s")?;
+    shows(&["--speed", "1000", "--duration", "1h"], "96 samples in 95.0 s")
+}
+
 /// As when its window is closed, without a signal that says so.
 #[test]
 fn it_ends_when_its_terminal_is_gone() -> Result {

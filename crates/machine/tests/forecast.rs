@@ -232,6 +232,19 @@ fn clocks_that_jump_and_sizes_that_change_do_no_harm() {
     assert_eq!(forecast.push(1.0, Bytes(1), Bytes(1 << 40)), None);
 }
 
+#[test]
+fn it_knows_whether_samples_are_close_enough_to_tell() {
+    let ramp = |step: f64| {
+        let mut forecast = Forecast::default();
+        let used = |i: u64| Bytes::mib(2000 + 50 * i);
+        let told = (0..60)
+            .filter_map(|i| forecast.push(i as f64 * step, used(i), Bytes::mib(TOTAL as u64)));
+        (told.count() > 0, forecast.has_enough())
+    };
+    assert_eq!(ramp(Forecast::LONGEST_STEP.as_secs_f64()), (true, true));
+    assert_eq!(ramp(2.5 * Forecast::LONGEST_STEP.as_secs_f64()), (false, false));
+}
+
 fn calm(kind: &str, seed: u64) -> Box<dyn Iterator<Item = (f64, f64)>> {
     let mut rng = Rng(seed);
     let dt = [0.5, 1.0, 1.0, 2.0][(rng.next() * 4.0) as usize % 4];

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use plimsoll_machine::probe::{
-    self, MachineSample, Probe, ProbeKind, ProbeSettings, Sampler, look,
+    self, MachineSample, Probe, ProbeKind, ProbeSettings, Sampler, TakenSample, look,
 };
 use plimsoll_machine::{Bytes, Error};
 
@@ -176,6 +176,50 @@ impl Probe for Falters {
     }
 }
 
+/// Answers after so long.
+struct Slow(Duration);
+
+impl Probe for Slow {
+    fn read(&mut self, sample: &mut MachineSample) -> Result<(), Error> {
+        std::thread::sleep(self.0);
+        sample.cpu_percent = Some(1.0);
+        Ok(())
+    }
+}
+
+fn slow(millis: u64, interval: u64) -> Sampler {
+    let slow = Slow(Duration::from_millis(millis));
+    let probes: Vec<(_, _, probe::Opener)> = vec![("slow", true, Box::new(|| Ok(Box::new(slow))))];
+    Sampler::with(probes, Duration::from_millis(interval)).unwrap()
+}
+
+#[test]
+fn a_probe_that_is_always_late_is_told_once_with_the_remedy() {
+    let sampler = slow(600, 100);
+    let start = Instant::now();
+    let mut warnings = Vec::new();
+    let mut more = 20;
+    while more > 0 && start.elapsed() < Duration::from_secs(60) {
+        let Some(taken) = sampler.next(Duration::from_secs(60)) else { break };
+        let seen = taken.sample.cpu_percent.is_some();
+        assert_eq!(taken.late.contains(&"slow"), !seen, "what is missing is named: {taken:?}");
+        more -= i32::from(!warnings.is_empty());
+        warnings.extend(taken.warnings);
+    }
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].starts_with("slow: it answers too late, after "), "{warnings:?}");
+    assert!(warnings[0].contains("such as --interval "), "{warnings:?}");
+}
+
+#[test]
+fn a_sample_waits_for_a_probe_as_long_as_its_interval_is() {
+    let sampler = slow(700, 2000);
+    for at in 0..2 {
+        let taken = sampler.next(Duration::from_secs(60)).unwrap();
+        assert_eq!((taken.sample.cpu_percent, taken.late), (Some(1.0), vec![]), "sample {at}");
+    }
+}
+
 struct Dies;
 
 impl Probe for Dies {
@@ -186,7 +230,6 @@ impl Probe for Dies {
 
 #[test]
 fn probes_that_hang_die_or_are_denied_stop_nothing() {
-    // A probe has as long to answer as the interval is, and never longer than this.
     let interval = Duration::from_millis(400);
     let sampler = Sampler::with(
         vec![
@@ -205,18 +248,28 @@ fn probes_that_hang_die_or_are_denied_stop_nothing() {
         interval,
     )
     .unwrap();
-    let start = Instant::now();
-    let taken: Vec<_> = (0..8).filter_map(|_| sampler.next(Duration::from_secs(60))).collect();
-    assert_eq!(taken.len(), 8);
-    // Each waits for a new probe, which is 3 s, once: in every sample that would be 24.
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let mut taken = Vec::new();
+    // A busy machine may be late with some.
+    while taken.len() < 60 && !taken.iter().any(|taken| told(taken) >= Some(8.0)) {
+        taken.push(sampler.next(Duration::from_secs(60)).unwrap());
+    }
+    let waited = taken.iter().filter(|taken| taken.took > Duration::from_secs(2)).count();
+    assert!(waited <= 2, "a new probe is waited for once, not in each sample: {taken:?}");
     let warnings: Vec<&String> = taken.iter().flat_map(|taken| &taken.warnings).collect();
     assert_eq!(warnings.len(), 4, "each is told once: {warnings:?}");
     for word in ["hangs: it has not", "falters: ", "permission denied", "dies: it died"] {
         assert!(warnings.iter().any(|text| text.contains(word)), "{word}: {warnings:?}");
     }
-    let seen: Vec<_> = taken.iter().filter_map(|taken| taken.sample.cpu_percent).collect();
-    assert_eq!(seen, [1.0, 2.0, 6.0, 7.0, 8.0], "what it tells is missing while it is denied");
+    let seen: Vec<f64> = taken.iter().filter_map(told).collect();
+    assert!(seen.is_sorted_by(|a, b| a < b), "nothing is told twice: {seen:?}");
+    let before = taken.iter().rposition(|taken| told(taken).is_some_and(|told| told <= 2.0));
+    let after = taken.iter().position(|taken| told(taken) >= Some(6.0)).unwrap();
+    assert!(after - before.unwrap() > 3, "it is missing in each sample that it is denied in");
+    let start = Instant::now();
     drop(sampler);
-    assert!(start.elapsed() < Duration::from_secs(40));
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+fn told(taken: &TakenSample) -> Option<f64> {
+    taken.sample.cpu_percent
 }

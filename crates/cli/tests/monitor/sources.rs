@@ -158,6 +158,14 @@ impl Nvml {
         Ok(text(&run.stdout))
     }
 
+    /// Samples of a driver that takes so long to answer.
+    fn delayed(&self, millis: u32, interval: &str) -> Result<std::process::Output> {
+        let words = ["monitor", "--format", "jsonl", "--interval", interval, "--duration", "6s"];
+        let mut command = plimsoll(&words);
+        command.env("LD_LIBRARY_PATH", self.folder.path());
+        Ok(command.env("FAKE_NVML_DELAY_MS", millis.to_string()).output()?)
+    }
+
     fn record(&self) -> Result<Value> {
         Ok(serde_json::from_str(&self.look("jsonl")?)?)
     }
@@ -217,5 +225,23 @@ fn nvml_tells_who_holds_what_on_each_gpu() -> Result {
     assert_eq!(held.count(), 2, "{metrics}");
     assert!(nvml.look("csv")?.contains("gpu2_used_bytes"));
     assert!(nvml.look("table")?.contains("19.00 GiB on GPU0"));
+    Ok(())
+}
+
+/// No GPU is something else than one whose driver takes its time.
+#[test]
+fn a_driver_that_is_always_late_is_told_with_the_remedy() -> Result {
+    let run = Nvml::build()?.delayed(600, "100ms")?;
+    let found = lines(&run.stdout)?;
+    let without: Vec<&Value> = found.iter().filter(|record| record["gpus"] == json!([])).collect();
+    assert!(without.len() > 5, "{}", text(&run.stdout));
+    for record in without {
+        assert_eq!(record["late"], json!(["nvml"]), "{record}");
+        let said = record["missing"].to_string();
+        assert!(said.contains("nvml did not answer in time"), "{said}");
+        assert!(!said.contains("no GPU found"), "{said}");
+    }
+    let said = text(&run.stderr);
+    assert_eq!(said.matches("warning: nvml: it answers too late, after ").count(), 1, "{said}");
     Ok(())
 }

@@ -2,7 +2,8 @@
 //!
 //! Each probe lives on a thread of its own, because a driver may hang: the sampler asks
 //! all of them at once, waits a while, and goes on without those that have not answered.
-//! Such a probe is warned about once and its fields are missing until it answers again.
+//! Such a probe is warned about once and its fields are missing until it answers again. So is
+//! one that always answers too late: what it saw then would be shown as newer than it is.
 //! Opening happens on the same thread, as loading a library can hang too.
 
 use std::path::PathBuf;
@@ -19,11 +20,14 @@ use crate::units::Bytes;
 
 /// How many samples may wait to be taken; more are dropped.
 const WAITING: usize = 256;
-/// The longest that a sample waits for a probe, and for one that is being opened.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(400);
-const FIRST_TIMEOUT: Duration = Duration::from_secs(3);
+/// A sample waits for its probes as long as the interval is, within these; for one that is being
+/// opened it waits the longest.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
 /// A machine that is busy may be late once; one that is later than this gets a warning.
 const WARN_AFTER: Duration = Duration::from_secs(1);
+/// And one that so many times in a row was late.
+const LATE_ANSWERS: u32 = 3;
 /// This many processes are kept in a sample, those with the most memory.
 const MOST_PROCESSES: usize = 256;
 const STACK: usize = 256 << 10;
@@ -39,6 +43,8 @@ pub struct TakenSample {
     pub took: Duration,
     /// What was seen.
     pub sample: MachineSample,
+    /// The probes that have not answered in time: what they tell is missing in this sample.
+    pub late: Vec<&'static str>,
     /// What could not be seen, each thing reported once.
     pub warnings: Vec<String>,
 }
@@ -140,7 +146,8 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle
 enum ProbeAnswer {
     /// It cannot be had here.
     Absent(Error),
-    Read(Box<Result<MachineSample>>),
+    /// What it saw, and when it had seen it.
+    Read(Box<Result<MachineSample>>, Instant),
 }
 
 /// A probe on its thread.
@@ -153,8 +160,11 @@ struct Worker {
     asked: Option<Instant>,
     /// It did not answer in time, and is not waited for until it has.
     late: bool,
+    /// How many answers in a row came too late.
+    late_answers: u32,
     opened: bool,
     warned: bool,
+    warned_of_late: bool,
 }
 
 impl Worker {
@@ -171,21 +181,30 @@ impl Worker {
                 probe.attend(&holders);
                 let mut sample = MachineSample::default();
                 let result = probe.read(&mut sample).map(|()| sample);
-                if sender.send(ProbeAnswer::Read(Box::new(result))).is_err() {
+                if sender.send(ProbeAnswer::Read(Box::new(result), Instant::now())).is_err() {
                     return;
                 }
             }
         })?;
-        let ask = Some(ask);
-        let (asked, late, opened, warned) = (None, false, false, false);
-        Ok(Worker { name, wanted, ask, answers, asked, late, opened, warned })
+        Ok(Worker {
+            name,
+            wanted,
+            ask: Some(ask),
+            answers,
+            asked: None,
+            late: false,
+            late_answers: 0,
+            opened: false,
+            warned: false,
+            warned_of_late: false,
+        })
     }
 
     /// Asks, unless it still owes an answer.
     fn ask(&mut self, holders: &[u32]) {
         let sent = |ask: &Sender<Vec<u32>>| ask.send(holders.to_vec()).is_ok();
         if self.asked.is_none() && self.ask.as_ref().is_some_and(sent) {
-            self.asked = Some(Instant::now());
+            (self.asked, self.late) = (Some(Instant::now()), false);
         }
     }
 
@@ -197,13 +216,13 @@ impl Worker {
             false => until.saturating_duration_since(Instant::now()),
         };
         match self.answers.recv_timeout(timeout) {
-            Ok(ProbeAnswer::Read(result)) => {
+            Ok(ProbeAnswer::Read(result, at)) => {
                 (self.asked, self.opened) = (None, true);
                 match *result {
                     // What it saw then is not what is now.
-                    Ok(_) if std::mem::take(&mut self.late) => {}
+                    Ok(_) if self.late => self.count_late(at.duration_since(asked), warnings),
                     Ok(sample) => {
-                        self.warned = false;
+                        (self.warned, self.late_answers) = (false, 0);
                         return Some(sample);
                     }
                     Err(error) => self.warn(warnings, error.to_string()),
@@ -231,8 +250,16 @@ impl Worker {
         None
     }
 
+    /// Warns of a probe that is always late, once: the remedy stays the same.
+    fn count_late(&mut self, took: Duration, warnings: &mut Vec<String>) {
+        self.late_answers += 1;
+        if self.late_answers >= LATE_ANSWERS && !std::mem::replace(&mut self.warned_of_late, true) {
+            warnings.push(format!("{}: {}", self.name, too_late(took)));
+        }
+    }
+
     fn end(&mut self) {
-        (self.ask, self.asked, self.opened) = (None, None, true);
+        (self.ask, self.asked, self.late, self.opened) = (None, None, false, true);
     }
 
     fn warn(&mut self, warnings: &mut Vec<String>, text: String) {
@@ -240,6 +267,17 @@ impl Worker {
             warnings.push(format!("{}: {text}", self.name));
         }
     }
+}
+
+/// That an answer takes longer than a sample waits for it, and which interval is long enough.
+fn too_late(took: Duration) -> String {
+    let took = took.as_millis();
+    let enough = (took * 3 / 2).next_multiple_of(100);
+    let remedy = match enough <= LONGEST_WAIT.as_millis() {
+        true => format!("a longer interval, such as --interval {enough}ms, leaves it enough time"),
+        false => format!("a sample waits for {} s at most", LONGEST_WAIT.as_secs()),
+    };
+    format!("it answers too late, after {took} ms, and what it tells is missing; {remedy}")
 }
 
 struct SampleLoop {
@@ -284,10 +322,10 @@ impl SampleLoop {
             worker.ask(&self.holders);
         }
         let interval = Duration::from_millis(self.interval.load(Ordering::Relaxed));
-        let timeout = PROBE_TIMEOUT.min(interval.max(Duration::from_millis(100)));
+        let wait = interval.clamp(SHORTEST_WAIT, LONGEST_WAIT);
         for worker in &mut self.workers {
-            let timeout = if worker.opened || worker.warned { timeout } else { FIRST_TIMEOUT };
-            if let Some(part) = worker.answer(began + timeout, &mut warnings) {
+            let wait = if worker.opened || worker.warned { wait } else { LONGEST_WAIT };
+            if let Some(part) = worker.answer(began + wait, &mut warnings) {
                 sample.merge(part);
             }
         }
@@ -295,7 +333,9 @@ impl SampleLoop {
         let holding = sample.processes.iter().filter(|process| process.gpu_bytes.is_some());
         self.holders = holding.map(|process| process.pid).take(8).collect();
         let since_start = began.duration_since(start);
-        TakenSample { at, since_start, took: began.elapsed(), sample, warnings }
+        let late = self.workers.iter().filter(|worker| worker.late).map(|worker| worker.name);
+        let (late, took) = (late.collect(), began.elapsed());
+        TakenSample { at, since_start, took, sample, late, warnings }
     }
 }
 

@@ -100,6 +100,7 @@ impl MachineFeed {
         let how = if self.here { "sampled" } else { "recorded" };
         let mut record = MonitorRecord::live(taken.at, t, how, &taken.sample);
         record.warnings = taken.warnings;
+        record.late = taken.late.into_iter().map(String::from).collect();
         let own = probe::HelperCost::of("plimsoll", std::process::id());
         record.cost.splice(..0, own.iter().map(MonitorCost::new));
         #[cfg(target_os = "linux")]

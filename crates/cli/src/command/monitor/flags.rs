@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Time between two samples, at least 50ms; a plain number is in seconds
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = interval)]
     pub(super) interval: Duration,
-    /// End after this long
+    /// End after this long; of a replay, after so much of its log
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(super) duration: Option<Duration>,
     /// How to print samples; without it, a live view where there is a terminal

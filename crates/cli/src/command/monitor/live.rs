@@ -30,10 +30,9 @@ impl Monitor {
         });
         let mut pace = ReplayPace::new(args.replay.speed);
         let mut screen = Screen::take().context("cannot take the terminal; try --format table")?;
-        let start = Instant::now();
         let mut stale = true;
         while !self.stop.load(Ordering::Relaxed) {
-            stale |= self.look(&mut view, &mut pace);
+            stale |= self.look(&mut view, &mut pace, args);
             if std::mem::take(&mut stale) {
                 screen.show(&view).context("cannot draw on the terminal")?;
             }
@@ -49,7 +48,8 @@ impl Monitor {
                 }
                 None => {}
             }
-            if args.duration.is_some_and(|duration| start.elapsed() >= duration) {
+            // With a duration it also ends with the log.
+            if self.is_over(args) || pace.ended && args.duration.is_some() {
                 break;
             }
         }
@@ -71,10 +71,10 @@ impl Monitor {
     }
 
     /// Takes what is there into the view; whether there was anything.
-    fn look(&mut self, view: &mut LiveView, pace: &mut ReplayPace) -> bool {
+    fn look(&mut self, view: &mut LiveView, pace: &mut ReplayPace, args: &Args) -> bool {
         let mut news = false;
         // A log gives as fast as it is asked: the pace says when to ask again.
-        while pace.is_due() && !pace.ended {
+        while pace.is_due() && !pace.ended && !self.is_over(args) {
             match self.next(Duration::ZERO) {
                 Item::Record(record) => {
                     if !self.feed.is_live() {

@@ -8,7 +8,12 @@ pub(super) fn missing(record: &MonitorRecord) -> Vec<String> {
     let recorded = record.how == "recorded";
     let mut sentences = Vec::new();
     let mut rest = Vec::new();
+    if !record.late.is_empty() {
+        let late = record.late.join(", ");
+        sentences.push(format!("{late} did not answer in time: try a longer --interval"));
+    }
     match record.gpus.is_empty() {
+        true if record.awaits_gpu() => {}
         true if recorded => rest.push("a GPU".to_string()),
         true => sentences.push("no GPU found: plimsoll doctor".to_string()),
         false => of_gpus(record, recorded, &mut sentences, &mut rest),
@@ -28,7 +33,11 @@ pub(super) fn missing(record: &MonitorRecord) -> Vec<String> {
         rest.push("temperatures".to_string());
     }
     if !rest.is_empty() {
-        let where_not = if recorded { "not recorded" } else { "not told by this machine" };
+        let where_not = match recorded {
+            true => "not recorded",
+            false if !record.late.is_empty() => "not in this sample",
+            false => "not told by this machine",
+        };
         sentences.push(format!("{where_not}: {}", rest.join(", ")));
     }
     sentences
@@ -82,6 +91,18 @@ mod tests {
         log.temperatures_c = [("cpu".to_string(), Some(40.0))].into();
         log.cpu.percent = Some(1.0);
         assert_eq!(missing(&log), ["not recorded: a GPU, processes"]);
+    }
+
+    #[test]
+    fn a_late_source_is_no_missing_one() {
+        let late = |source: &str| {
+            let (how, late) = ("sampled".to_string(), vec![source.to_string()]);
+            missing(&MonitorRecord { how, late, ..MonitorRecord::default() })
+        };
+        let said = late("nvml");
+        assert_eq!(said[0], "nvml did not answer in time: try a longer --interval");
+        assert!(said[1].starts_with("not in this sample: processes"), "{said:?}");
+        assert_eq!(late("proc")[1], "no GPU found: plimsoll doctor");
     }
 
     #[test]

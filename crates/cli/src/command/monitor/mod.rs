@@ -45,6 +45,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use plimsoll::probe::Forecast;
 use serde_json::json;
 
 use feed::{Item, MonitorFeed};
@@ -54,6 +55,7 @@ use live::ReplayPace;
 use log::MonitorLog;
 use record::MonitorRecord;
 use serve::MonitorServer;
+use table::TableColumns;
 use watch::MonitorWatch;
 
 use crate::outcome::{BadInput, Outcome};
@@ -67,6 +69,7 @@ struct Monitor {
     watch: MonitorWatch,
     log: Option<MonitorLog>,
     server: Option<MonitorServer>,
+    start: Instant,
     stop: Arc<AtomicBool>,
 }
 
@@ -76,6 +79,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Watches.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     check_apart(args)?;
+    check_forecast(args)?;
     let (feed, server) = (MonitorFeed::open(args)?, MonitorServer::start(&args.serve)?);
     let mut monitor = Monitor {
         feed,
@@ -83,6 +87,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         // The last, so that what cannot start leaves no log.
         log: args.log.as_deref().map(MonitorLog::open).transpose()?,
         server,
+        start: Instant::now(),
         stop: Arc::new(AtomicBool::new(false)),
     };
     listen_each_time(&monitor.stop)?;
@@ -120,8 +125,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         let text = "has no line of tegrastats, and none that this program logged";
         return Err(BadInput::new(format!("{} {text}", log.display())).into());
     }
-    if monitor.watch.was_blind() {
-        let why = "no alert could be judged: no sample had memory in use and its size";
+    if let Some(why) = monitor.watch.blindness() {
         return match &args.replay.file {
             Some(log) => Err(BadInput::new(format!("{}: {why}", log.display())).into()),
             None => Err(anyhow::anyhow!("{why}; `plimsoll doctor` says which sources are there")),
@@ -140,6 +144,17 @@ fn check_apart(args: &Args) -> anyhow::Result<()> {
     })
 }
 
+/// A forecast needs many samples in the time that it looks back; a log has its own steps.
+fn check_forecast(args: &Args) -> anyhow::Result<()> {
+    let longest = Forecast::LONGEST_STEP;
+    let sparse = args.replay.file.is_none() && args.interval > longest;
+    if sparse && args.alert.alert_within.is_some() {
+        let text = "--alert-within needs an --interval of at most";
+        return Err(BadInput::new(format!("{text} {}s", longest.as_secs())).into());
+    }
+    Ok(())
+}
+
 impl Monitor {
     /// The next record, with all that follows from it, logged and handed to clients.
     fn next(&mut self, timeout: Duration) -> Item {
@@ -148,6 +163,16 @@ impl Monitor {
             self.pass(record);
         }
         item
+    }
+
+    /// Whether `--duration` has passed: by the clock, or by a log's own time.
+    fn is_over(&self, args: &Args) -> bool {
+        let summary = &self.watch.summary;
+        let passed = match self.feed.is_live() {
+            true => Some(self.start.elapsed().as_secs_f64()),
+            false => (summary.samples > 0).then_some(summary.seconds),
+        };
+        args.duration.is_some_and(|duration| passed >= Some(duration.as_secs_f64()))
     }
 
     fn pass(&mut self, record: &mut MonitorRecord) {
@@ -201,11 +226,10 @@ impl Monitor {
         mut lines: Option<MonitorLines>,
         out: &mut Output,
     ) -> anyhow::Result<()> {
-        let start = Instant::now();
-        let live = self.feed.is_live();
         // A log that is only looked at over the network is shown as if live; one that is
         // converted goes as fast as it can.
-        let mut pace = (!live && lines.is_none()).then(|| ReplayPace::new(args.replay.speed));
+        let shown = !self.feed.is_live() && lines.is_none();
+        let mut pace = shown.then(|| ReplayPace::new(args.replay.speed));
         while !self.stop.load(Ordering::Relaxed) {
             if let Some(wait) = pace.as_ref().and_then(ReplayPace::wait) {
                 std::thread::sleep(wait.min(POLL_INTERVAL));
@@ -218,12 +242,7 @@ impl Monitor {
                 Item::Record(record) => {
                     show_warnings(&record, out);
                     pace.iter_mut().for_each(|pace| pace.follow(&record));
-                    let text = lines.as_mut().map(|lines| lines.of(&record, &self.watch));
-                    let over = |d: Duration| record.t.unwrap_or_default() >= d.as_secs_f64();
-                    if !live && args.duration.is_some_and(over) {
-                        self.stop.store(true, Ordering::Relaxed);
-                    }
-                    text
+                    lines.as_mut().map(|lines| lines.of(&record, &self.watch))
                 }
             };
             if let Some(text) = text.filter(|text| !text.is_empty())
@@ -231,7 +250,7 @@ impl Monitor {
             {
                 break;
             }
-            if live && args.duration.is_some_and(|duration| start.elapsed() >= duration) {
+            if self.is_over(args) {
                 break;
             }
         }
@@ -282,8 +301,10 @@ fn show_warnings(record: &MonitorRecord, out: &Output) {
 /// Records as lines of a format.
 struct MonitorLines {
     format: MonitorFormat,
-    /// How many GPUs the header has columns for, once it is out.
+    /// How many GPUs the header of CSV has columns for, once it is out.
     gpus: Option<usize>,
+    /// What the last header of a table has.
+    columns: Option<TableColumns>,
     /// Lines of a log that were no record.
     nonsense: u64,
 }
@@ -293,24 +314,29 @@ const COMPLAINTS: u64 = 5;
 
 impl MonitorLines {
     fn new(format: MonitorFormat) -> MonitorLines {
-        MonitorLines { format, gpus: None, nonsense: 0 }
+        MonitorLines { format, gpus: None, columns: None, nonsense: 0 }
     }
 
     fn of(&mut self, record: &MonitorRecord, watch: &MonitorWatch) -> String {
-        let first = self.gpus.is_none();
-        let gpus = *self.gpus.get_or_insert(record.gpus.len());
         match self.format {
             MonitorFormat::Jsonl => serde_json::to_string(record).unwrap_or_default(),
             MonitorFormat::Prometheus => prometheus::text(record, &watch.summary),
-            MonitorFormat::Csv if first => {
-                format!("{}\n{}", csv::header(gpus), csv::row(record, gpus))
-            }
-            MonitorFormat::Csv => csv::row(record, gpus),
-            MonitorFormat::Table if first => {
-                format!("{}\n{}", table::header(record), table::row(record))
-            }
-            MonitorFormat::Table => table::row(record),
+            MonitorFormat::Csv => self.csv(record),
+            MonitorFormat::Table => self.table(record),
         }
+    }
+
+    fn csv(&mut self, record: &MonitorRecord) -> String {
+        let first = self.gpus.is_none();
+        let gpus = *self.gpus.get_or_insert(record.gpus.len());
+        under(first.then(|| csv::header(gpus)), csv::row(record, gpus))
+    }
+
+    /// The header comes again where columns change.
+    fn table(&mut self, record: &MonitorRecord) -> String {
+        let columns = self.columns.unwrap_or_default().with(record);
+        let new = self.columns.replace(columns) != Some(columns);
+        under(new.then(|| columns.header()), columns.row(record))
     }
 
     /// A line of a log that is no record: an error in JSON, a warning in other formats.
@@ -329,4 +355,8 @@ impl MonitorLines {
     fn silently_skipped(&self) -> u64 {
         self.nonsense.saturating_sub(COMPLAINTS)
     }
+}
+
+fn under(header: Option<String>, row: String) -> String {
+    header.map(|header| format!("{header}\n{row}")).unwrap_or(row)
 }

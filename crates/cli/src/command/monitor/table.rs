@@ -7,49 +7,85 @@ use super::record::{MonitorGpu, MonitorPool, MonitorRecord};
 use crate::output::Answer;
 use crate::page::{TextCell, TextPage, TextTone, UNKNOWN, or_unknown};
 
-/// The header over the lines.
-pub(super) fn header(record: &MonitorRecord) -> String {
-    let (first, second) = match record.unified {
-        Some(true) => ("System", "of it GPU"),
-        Some(false) => ("RAM", "GPU VRAM"),
-        None => ("RAM", ""),
-    };
-    let gpu = if record.unified.is_some() { "  GPU %   GPU MHz" } else { "" };
-    let second = if second.is_empty() { String::new() } else { format!("  {second:>21}") };
-    format!("{:>9}  {first:>21}{second}{gpu}  CPU %  power W  hottest  time left", "t")
+/// Which columns lines have, by the GPUs that were seen so far.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct TableColumns {
+    unified: Option<bool>,
+    several: bool,
 }
 
-/// One record as a line under that header.
-pub(super) fn row(record: &MonitorRecord) -> String {
-    let pool = |pool: Option<MonitorPool>| {
-        let text = pool.map(|pool| format!("{} / {}", Bytes(pool.used), Bytes(pool.total)));
-        or_unknown(text)
-    };
-    let second = match record.unified {
-        Some(true) => format!("  {:>21}", or_unknown(record.memory.gpu_share_bytes.map(Bytes))),
-        Some(false) => format!("  {:>21}", pool(all_vram(record))),
-        None => String::new(),
-    };
-    let gpu = record.gpus.first();
-    let load = match record.unified {
-        Some(_) => format!(
-            "  {:>5}  {:>8}",
-            figure(gpu.and_then(|gpu| gpu.percent), 0),
-            figure(gpu.and_then(|gpu| gpu.mhz), 0)
-        ),
-        None => String::new(),
-    };
-    let t = figure(record.t, 1);
-    let memory = pool(record.system());
-    let cpu = figure(record.cpu.percent, 1);
-    let power = record.total_power_w.or_else(|| record.gpus.iter().map(|gpu| gpu.power_w).sum());
-    let heat = record.hottest().map(|(_, c)| c).or(gpu.and_then(|gpu| gpu.temperature_c));
-    let power = figure(power.filter(|_| !record.gpus.is_empty()), 1);
-    format!(
-        "{t:>9}  {memory:>21}{second}{load}  {cpu:>5}  {power:>7}  {:>7}  {:>9}",
-        heat.map_or(UNKNOWN.to_string(), |c| format!("{c:.1} °C")),
-        time_left(record),
-    )
+impl TableColumns {
+    /// With those that a record needs; one that lacks the GPU takes none away.
+    pub(super) fn with(self, record: &MonitorRecord) -> TableColumns {
+        TableColumns {
+            unified: record.unified.or(self.unified),
+            several: self.several || record.gpus.len() > 1,
+        }
+    }
+
+    /// The header over the lines.
+    pub(super) fn header(self) -> String {
+        let (first, second) = match self.unified {
+            Some(true) => ("System", "of it GPU"),
+            Some(false) => ("RAM", "GPU VRAM"),
+            None => ("RAM", ""),
+        };
+        let (load, clock) = if self.several { BUSIEST } else { ONLY };
+        let gpu = self.unified.map(|_| format!("  {second:>21}  {load}  {clock:>8}"));
+        let gpu = gpu.unwrap_or_default();
+        format!("{:>9}  {first:>21}{gpu}  CPU %  power W  hottest  time left", "t")
+    }
+
+    /// One record as a line under that header.
+    pub(super) fn row(self, record: &MonitorRecord) -> String {
+        let gpu = self.unified.map_or_else(String::new, |unified| self.gpu(unified, record));
+        let t = figure(record.t, 1);
+        let memory = or_unknown(record.system().map(of_all));
+        let cpu = figure(record.cpu.percent, 1);
+        let power = figure(record.total_power_w.or_else(|| power_of_gpus(record)), 1);
+        let heat = hottest(record).map(|celsius| format!("{celsius:.1} °C"));
+        format!(
+            "{t:>9}  {memory:>21}{gpu}  {cpu:>5}  {power:>7}  {:>7}  {:>9}",
+            or_unknown(heat),
+            time_left(record),
+        )
+    }
+
+    fn gpu(self, unified: bool, record: &MonitorRecord) -> String {
+        let memory = match unified {
+            true => or_unknown(record.memory.gpu_share_bytes.map(Bytes)),
+            false => or_unknown(all_vram(record).map(of_all)),
+        };
+        let (load, _) = if self.several { BUSIEST } else { ONLY };
+        let busiest = busiest(record);
+        let percent = figure(busiest.and_then(|gpu| gpu.percent), 0);
+        let mhz = figure(busiest.and_then(|gpu| gpu.mhz), 0);
+        format!("  {memory:>21}  {percent:>0$}  {mhz:>8}", load.len())
+    }
+}
+
+/// What load and clock are called: of the one GPU, and of the one with the highest load.
+const ONLY: (&str, &str) = ("GPU %", "GPU MHz");
+const BUSIEST: (&str, &str) = ("max GPU %", "its MHz");
+
+fn of_all(pool: MonitorPool) -> String {
+    format!("{} / {}", Bytes(pool.used), Bytes(pool.total))
+}
+
+fn busiest(record: &MonitorRecord) -> Option<&MonitorGpu> {
+    record.gpus.iter().reduce(|most, gpu| if gpu.percent > most.percent { gpu } else { most })
+}
+
+fn power_of_gpus(record: &MonitorRecord) -> Option<f64> {
+    let sum: Option<f64> = record.gpus.iter().map(|gpu| gpu.power_w).sum();
+    sum.filter(|_| !record.gpus.is_empty())
+}
+
+/// The hottest sensor of the board or of a GPU.
+fn hottest(record: &MonitorRecord) -> Option<f64> {
+    let board = record.hottest().map(|(_, celsius)| celsius);
+    let gpus = record.gpus.iter().filter_map(|gpu| gpu.temperature_c);
+    board.into_iter().chain(gpus).max_by(f64::total_cmp)
 }
 
 /// The memory of all discrete GPUs together.
@@ -199,4 +235,41 @@ fn processes(record: &MonitorRecord) -> Vec<Vec<TextCell>> {
         ]
     }));
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(percent: f64, watts: Option<f64>) -> MonitorGpu {
+        let (mhz, temperature_c) = (Some(1000.0 + percent), Some(40.0 + percent / 10.0));
+        let percent = Some(percent);
+        MonitorGpu { percent, mhz, temperature_c, power_w: watts, ..MonitorGpu::default() }
+    }
+
+    #[test]
+    fn load_clock_and_heat_are_those_of_the_busiest_gpu() {
+        let gpus = vec![gpu(0.0, Some(60.0)), gpu(100.0, Some(300.0)), gpu(7.0, Some(65.0))];
+        let record = MonitorRecord { unified: Some(false), gpus, ..MonitorRecord::default() };
+        let columns = TableColumns::default().with(&record);
+        assert!(columns.header().contains("max GPU %   its MHz  CPU %"), "{}", columns.header());
+        let row = columns.row(&record);
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells[3..], ["100", "1100", "–", "425.0", "50.0", "°C", "–"], "{row}");
+        assert_eq!(row.chars().count(), columns.header().chars().count());
+    }
+
+    #[test]
+    fn what_a_board_takes_is_shown_without_a_gpu_and_the_sum_of_gpus_only_where_all_tell() {
+        let power = |record: &MonitorRecord| {
+            let row = TableColumns::default().with(record).row(record);
+            row.split_whitespace().rev().nth(2).map(String::from)
+        };
+        let board = MonitorRecord { total_power_w: Some(17.5), ..MonitorRecord::default() };
+        assert_eq!(power(&board).as_deref(), Some("17.5"));
+        let gpus = vec![gpu(0.0, Some(60.0)), MonitorGpu::default()];
+        let record = MonitorRecord { gpus, ..MonitorRecord::default() };
+        assert_eq!(power_of_gpus(&record), None);
+        assert_eq!(power_of_gpus(&MonitorRecord::default()), None);
+    }
 }

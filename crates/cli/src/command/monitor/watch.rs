@@ -20,6 +20,8 @@ const MOST_COMMANDS: usize = 4;
 /// Follows a feed.
 pub(super) struct MonitorWatch {
     limit: Option<Bytes>,
+    /// Whether any record had a GPU with memory of its own, which the limit is then about.
+    own_seen: bool,
     free: Option<FreeAlert>,
     within: Option<Duration>,
     command: Option<String>,
@@ -30,6 +32,8 @@ pub(super) struct MonitorWatch {
     pub(super) raised: u64,
     /// Whether any record had memory that an alert could be about.
     judged: bool,
+    /// Whether any memory was ever told of often enough for a forecast.
+    foreseen: bool,
     pub(super) summary: MonitorSummary,
 }
 
@@ -37,6 +41,7 @@ impl MonitorWatch {
     pub(super) fn new(alert: &Alert, limit: Option<Bytes>) -> MonitorWatch {
         MonitorWatch {
             limit,
+            own_seen: false,
             free: alert.alert_free,
             within: alert.alert_within,
             command: alert.alert_exec.clone(),
@@ -45,20 +50,20 @@ impl MonitorWatch {
             reasons: BTreeMap::new(),
             raised: 0,
             judged: false,
+            foreseen: false,
             summary: MonitorSummary::default(),
         }
     }
 
     /// Takes a record in, and adds to it what follows from it and those before.
     pub(super) fn take(&mut self, record: &mut MonitorRecord) {
-        if let Some(limit) = self.limit {
-            record.set_limit(limit.get());
-        }
+        self.set_limit(record);
         let t = record.t.unwrap_or_default();
         let pools: Vec<MonitorPool> = record.pools().collect();
         self.judged |= !pools.is_empty();
-        // A run that has ended is not asked about again.
-        self.forecasts.retain(|owner, _| pools.iter().any(|pool| pool.owner == *owner));
+        // A run that is not there has ended; a memory that is not told in one sample is still there.
+        let is_there = |owner: &PoolOwner| pools.iter().any(|pool| pool.owner == *owner);
+        self.forecasts.retain(|owner, _| !matches!(owner, PoolOwner::Run(..)) || is_there(owner));
         let mut soonest: Option<MonitorTimeLeft> = None;
         for pool in pools {
             let forecast = self.forecasts.entry(pool.owner).or_default();
@@ -66,6 +71,7 @@ impl MonitorWatch {
                 Some(limit) => forecast.push_to_limit(t, Bytes(pool.used), Bytes(limit)),
                 None => forecast.push(t, Bytes(pool.used), Bytes(pool.total)),
             };
+            self.foreseen |= forecast.has_enough();
             if let Some(left) = left.map(|left| MonitorTimeLeft::new(&pool, left)) {
                 self.judge_time(record, &pool, &left, t);
                 if soonest.as_ref().is_none_or(|soonest| left.seconds < soonest.seconds) {
@@ -87,10 +93,32 @@ impl MonitorWatch {
         }
     }
 
-    /// Whether an alert was asked for that no record could be judged by.
-    pub(super) fn was_blind(&self) -> bool {
+    /// The limit is about GPUs with memory of their own, or about the system's memory where the GPU
+    /// uses it or there is none. A sample that lacks the GPU does not change which, and before any
+    /// GPU was seen one may still answer.
+    fn set_limit(&mut self, record: &mut MonitorRecord) {
+        let Some(limit) = self.limit else { return };
+        self.own_seen |= record.has_own();
+        match self.own_seen {
+            true => record.limit_own(limit.get()),
+            false if record.awaits_gpu() => {}
+            false => record.limit_system(limit.get()),
+        }
+    }
+
+    /// Why an alert that was asked for could not be judged; `None` where it could.
+    pub(super) fn blindness(&self) -> Option<String> {
         let asked = self.free.is_some() || self.within.is_some();
-        asked && !self.judged && self.summary.samples > 0
+        if asked && !self.judged && self.summary.samples > 0 {
+            let why = "no alert could be judged: no sample had memory in use and its size";
+            return Some(why.to_string());
+        }
+        let long = self.summary.seconds >= Forecast::WIDEST.as_secs_f64();
+        let blind = self.within.is_some() && !self.foreseen && long && self.raised == 0;
+        blind.then(|| {
+            let step = Forecast::LONGEST_STEP.as_secs();
+            format!("--alert-within could not be judged: it needs samples at most {step} s apart")
+        })
     }
 
     fn judge_time(

@@ -22,6 +22,8 @@
 mod turns;
 mod window;
 
+use std::time::Duration;
+
 use turns::Turns;
 use window::{Trend, TrendWindow};
 
@@ -82,6 +84,11 @@ impl Default for Forecast {
 }
 
 impl Forecast {
+    /// The widest window: what was before is not looked at.
+    pub const WIDEST: Duration = Duration::from_secs(WIDTHS[WIDTHS.len() - 1] as u64);
+    /// Samples that are further apart may be too few in every window.
+    pub const LONGEST_STEP: Duration = Duration::from_secs(Self::WIDEST.as_secs() / 10);
+
     /// Takes a sample in: `t` in seconds by any clock, what is used and what there is. Tells
     /// when it runs out, where it does.
     pub fn push(&mut self, t: f64, used: Bytes, total: Bytes) -> Option<TimeLeft> {
@@ -120,6 +127,12 @@ impl Forecast {
             return None;
         }
         time_left(&trend, t, end)
+    }
+
+    /// Whether any window has enough samples to tell growth from none.
+    #[must_use]
+    pub fn has_enough(&self) -> bool {
+        self.windows.iter().any(|window| window.recent().is_some())
     }
 
     /// How far samples are apart.

@@ -57,6 +57,9 @@ pub(crate) struct MonitorRecord {
     /// Alerts that were raised at this sample.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) alerts: Vec<String>,
+    /// The sources that did not answer in time, so that what they tell is missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) late: Vec<String>,
     /// What this machine or log does not tell, in words, with what to do about it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) missing: Vec<String>,

@@ -1,6 +1,6 @@
 //! The memories of a record that can run out.
 
-use plimsoll::probe::{TimeLeft, is_placeholder};
+use plimsoll::probe::{ProbeKind, TimeLeft, is_placeholder};
 use plimsoll::{Bytes, MemoryPressure};
 
 use super::{MonitorRecord, MonitorRun, MonitorTimeLeft};
@@ -112,16 +112,30 @@ impl MonitorRecord {
         self.pools().max_by(|a, b| rank(a).cmp(&rank(b)).then(share(a).total_cmp(&share(b))))
     }
 
-    /// Compares use with this limit: that of GPUs with memory of their own, or of the system where
-    /// the GPU uses it or there is none.
-    pub(crate) fn set_limit(&mut self, limit: u64) {
-        let own: Vec<usize> = (0..self.gpus.len()).filter(|at| self.own(*at).is_some()).collect();
-        for at in &own {
-            self.gpus[*at].limit_bytes = Some(limit);
+    /// Whether no GPU is seen, and a source that may tell of one was late.
+    pub(crate) fn awaits_gpu(&self) -> bool {
+        let proc = ProbeKind::Proc.name();
+        self.gpus.is_empty() && self.late.iter().any(|source| source != proc)
+    }
+
+    /// Whether a GPU tells of memory of its own.
+    pub(crate) fn has_own(&self) -> bool {
+        (0..self.gpus.len()).any(|at| self.own(at).is_some())
+    }
+
+    /// Compares use of GPUs' own memory with this limit.
+    pub(crate) fn limit_own(&mut self, limit: u64) {
+        for at in 0..self.gpus.len() {
+            if self.own(at).is_some() {
+                self.gpus[at].limit_bytes = Some(limit);
+            }
         }
-        if own.is_empty() {
-            self.memory.limit_bytes = Some(limit);
-        }
+        self.set_pressure();
+    }
+
+    /// Compares use of the system's memory with this limit.
+    pub(crate) fn limit_system(&mut self, limit: u64) {
+        self.memory.limit_bytes = Some(limit);
         self.set_pressure();
     }
 
