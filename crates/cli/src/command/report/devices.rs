@@ -25,7 +25,8 @@ pub(super) struct DeviceReport {
     pub(super) utilisation: Option<f64>,
     pub(super) how: String,
     pub(super) allocator: Allocator,
-    pub(super) pressure: String,
+    /// Null where what is used is.
+    pub(super) pressure: Option<String>,
     pub(super) recommendations: Vec<String>,
 }
 
@@ -51,6 +52,21 @@ pub(super) struct Absent {
 pub(super) struct FoundDevices {
     pub(super) devices: Vec<DeviceReport>,
     pub(super) absent: Vec<Absent>,
+}
+
+impl DeviceReport {
+    /// What still holds later. What is used does not: a driver tells it within a context, which
+    /// takes GPU memory itself, so that it is not asked again. Probes tell it without one.
+    pub(super) fn later(self) -> DeviceReport {
+        DeviceReport {
+            used_bytes: None,
+            free_bytes: None,
+            utilisation: None,
+            pressure: None,
+            recommendations: Vec::new(),
+            ..self
+        }
+    }
 }
 
 /// Every GPU; the host where there is none.
@@ -122,7 +138,7 @@ fn of_device(id: DeviceId) -> plimsoll::Result<DeviceReport> {
             may_hold_bytes: report.capacity.get(),
             how: report.memory_obtained.to_string(),
         },
-        pressure: report.pressure.to_string(),
+        pressure: Some(report.pressure.to_string()),
         recommendations: report.recommendations,
         name: report.device,
     })

@@ -50,7 +50,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICE", conflicts_with = "root")]
     device: Option<DeviceId>,
     /// Report again and again, every two seconds or at the interval that you give, until Ctrl-C;
-    /// with --json a line each time
+    /// with --json a line each time. What devices have in use their drivers tell the first time
+    /// only, as that takes GPU memory
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", value_parser = interval)]
     watch: Option<Duration>,
     /// Also write the report as a page, one file that needs no network
