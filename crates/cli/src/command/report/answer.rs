@@ -25,7 +25,7 @@ pub(super) struct MachineReport {
     /// What the system and all devices use together; null on unified memory, where that
     /// would count one thing twice.
     pub(super) used_in_all_bytes: Option<u64>,
-    /// Why other kinds of device are not in the report.
+    /// Why other kinds of device are not in the report, and what a probe would tell.
     pub(super) absent: Vec<Absent>,
     /// The reasons of the actions.
     pub(super) recommendations: Vec<String>,
@@ -91,6 +91,7 @@ impl MachineReport {
             gpus: &gpus,
             system: &system,
             unified: unified.value,
+            absent: &absent,
             other_devices: devices.iter().any(|device| device.device != "cpu"),
             is_here: machine.is_here(),
         });
@@ -112,7 +113,8 @@ impl MachineReport {
     /// The devices, for the next report.
     pub(super) fn into_devices(self) -> FoundDevices {
         let devices = self.devices.into_iter().map(DeviceReport::later).collect();
-        FoundDevices { devices, absent: self.absent }
+        let absent = self.absent.into_iter().filter(|absent| !absent.is_probe).collect();
+        FoundDevices { devices, absent }
     }
 }
 

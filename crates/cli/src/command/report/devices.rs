@@ -43,11 +43,15 @@ pub(super) struct Allocator {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Absent {
+    /// The kind of device, or the probe.
     pub(super) backend: &'static str,
     pub(super) why: String,
+    /// Whether it is a probe, which is read for every report.
+    #[serde(skip)]
+    pub(super) is_probe: bool,
 }
 
-/// The devices, and why other kinds are missing.
+/// The devices, and why other kinds, and probes, are missing.
 #[derive(Debug, Default)]
 pub(super) struct FoundDevices {
     pub(super) devices: Vec<DeviceReport>,
@@ -76,7 +80,7 @@ pub(super) fn of_all() -> FoundDevices {
         if kind == BackendKind::Host && !found.devices.is_empty() {
             continue;
         }
-        let lacks = |why| Absent { backend: kind.name(), why };
+        let lacks = |why| Absent { backend: kind.name(), why, is_probe: false };
         match with_timeout(move || of_kind(kind)) {
             None => found.absent.push(lacks(no_answer())),
             Some(Err(error)) => found.absent.push(lacks(why(error))),
@@ -106,7 +110,8 @@ pub(super) fn of_one(device: DeviceId) -> anyhow::Result<DeviceReport> {
     Ok(found.ok_or_else(|| anyhow!("{device}: {}", no_answer()))??)
 }
 
-fn why(error: plimsoll::Error) -> String {
+/// Why something is missing.
+pub(super) fn why(error: plimsoll::Error) -> String {
     match error {
         plimsoll::Error::Unavailable { why, .. } => why,
         error => error.to_string(),
