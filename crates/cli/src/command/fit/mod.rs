@@ -17,6 +17,7 @@ mod proof;
 mod search;
 mod setting;
 mod vary;
+mod watchdog;
 
 use std::ffi::OsString;
 use std::path::Path;
