@@ -79,6 +79,38 @@ fn training_is_asked_for_in_the_same_words() -> Result {
 }
 
 #[test]
+fn flags_that_the_program_has_no_use_for_are_refused() -> Result {
+    let said = ANSWER.replace("LIMIT", "null").replace("FITS", "null");
+    let python = python("unused", &said, 0)?;
+    for (flags, part) in [
+        (&["--fleet"][..], "--fleet"),
+        (&["--device", "cuda:0"], "--device"),
+        (&["--imgsz", "320"], "--imgsz"),
+        (&["--kv-dtype", "q8_0"], "--kv-dtype"),
+        (&["--ubatch", "64"], "--ubatch"),
+        (&["--flash-attn"], "--flash-attn"),
+        (&["--swa-full"], "--swa-full"),
+        (&["--no-kv-unified"], "--no-kv-unified"),
+        (&["--gpu-layers", "3"], "--gpu-layers"),
+        (&["--input", "tokens:1=256"], "--input"),
+        (&["--dtype", "q4_k_m"], "f32, f16 and bf16"),
+        (&["--train", "--dtype", "f16"], "--precision"),
+        (&["--train", "--gpus", "2"], "--gpus"),
+    ] {
+        let ran = run(&python, &[&MODEL[..], flags].concat())?;
+        let said = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(2), "{flags:?}: {said}");
+        assert!(said.contains("--exact") && said.contains(part), "{flags:?}: {said}");
+        assert!(ran.stdout.is_empty() && !python.with_file_name("python3.words").exists());
+    }
+    let ran = run(&python, &[&MODEL[..], &["--dtype", "bf16"]].concat())?;
+    assert_eq!(ran.status.code(), Some(0), "{}", text(&ran.stderr));
+    let asked = fs::read_to_string(python.with_file_name("python3.words"))?;
+    assert!(asked.trim().ends_with("--batch 1 --dtype bf16"), "{asked}");
+    Ok(())
+}
+
+#[test]
 fn what_is_missing_is_named() -> Result {
     let missing =
         python("missing", r#"{"unavailable": "PyTorch is not installed: pip install torch"}"#, 3)?;

@@ -7,6 +7,10 @@ mod common;
 #[path = "common/stage.rs"]
 mod stage;
 
+#[path = "common/waiting.rs"]
+#[expect(dead_code, reason = "no shell waits here")]
+mod waiting;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -16,6 +20,7 @@ use common::{Result, complaint, plimsoll, text};
 use serde_json::{Value, json};
 use stage::{DRIVER, StagePart};
 use tempfile::TempDir;
+use waiting::until;
 
 const PARTS: [StagePart; 2] = [DRIVER, ("../../../cli/tests/fit/items.c", &[], "items")];
 /// What allocations may reach: the limit less the reserve, less what the simulated context takes.
@@ -39,6 +44,11 @@ impl User {
     fn runs(&self) -> Vec<u64> {
         let text = fs::read_to_string(self.runs_file()).unwrap_or_default();
         text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
+    /// Whether a try is where it does not end.
+    fn hangs(&self) -> bool {
+        fs::read_to_string(self.runs_file()).is_ok_and(|text| text.contains("hangs"))
     }
 
     /// `plimsoll fit` with the simulated driver in reach.
@@ -231,6 +241,23 @@ fn an_interrupted_search_goes_on_where_it_was() -> Result {
     assert_eq!(rest["proof"]["tries"][0]["kept"], true, "{rest:#}");
     let plain = user.answer(&BATCHES, &["{batch}", "plain"], 0)?;
     assert_eq!(rest["largest"], plain["largest"]);
+    Ok(())
+}
+
+/// Nothing is left of a try whose search was killed, also not of a program that does not listen.
+#[test]
+fn a_killed_search_leaves_nothing_behind() -> Result {
+    for (how, from) in [("slow", "22"), ("deaf", "23")] {
+        let user = User::new()?;
+        let mut command = user.command(&BATCHES, &["{batch}", how, from])?;
+        command.env("HANG", "1").stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let words = ["26", how, from];
+        until("a try that hangs", || user.hangs().then_some(()))?;
+        child.kill()?;
+        child.wait()?;
+        until("the end of the try", || (running(&words) == 0).then_some(()))?;
+    }
     Ok(())
 }
 

@@ -124,6 +124,36 @@ fn every_setting_of_a_language_model_can_be_varied() -> Result {
     Ok(())
 }
 
+/// Steps are counted from the smallest value, and the largest is tried whether or not they reach it.
+#[test]
+fn steps_begin_at_the_smallest_value_and_end_at_the_largest() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = llama3(folder.path())?;
+    let upper_end = |n: &str| upper(&path, &format!("--engine llama.cpp --gpu-layers {n}"));
+    let all = fit(&path, "--limit 80GiB --vary gpu-layers --step 5", 0)?;
+    assert_eq!((&all["largest"], &all["smallest_failed"]), (&33.into(), &Value::Null));
+    assert_eq!(all["why"], "that is all of them, and the output matrix");
+    let some = fit(&path, "--limit 4GiB --vary gpu-layers --step 5", 0)?;
+    check(&some, upper_end)?;
+    let (largest, next) = (some["largest"].as_u64(), some["smallest_failed"].as_u64());
+    assert_eq!(largest.map(|n| (n % 5, n + 5)), next.map(|n| (0, n)), "{some:#}");
+    assert_eq!(some["why"], Value::Null);
+    // Between the last step and the end nothing is left out, either.
+    let (least, room) = (upper_end("30")?, 828 << 20);
+    let last = format!("--limit {}B --vary gpu-layers --step 5", least + room);
+    let last = fit(&path, &last, 0)?;
+    assert_eq!((&last["largest"], &last["smallest_failed"]), (&30.into(), &33.into()));
+    assert_eq!(last["why"], Value::Null);
+    let given = fit(&path, "--limit 80GiB --vary gpu-layers=2..9 --step 3", 0)?;
+    assert_eq!(
+        (&given["largest"], &given["why"]),
+        (&9.into(), &"larger values were not asked for".into())
+    );
+    let trained = fit(&path, "--limit 80GiB --vary context --step 1000", 0)?;
+    assert_eq!(trained["largest"], 131_072);
+    Ok(())
+}
+
 #[test]
 fn pytorch_gets_lines_of_python() -> Result {
     let folder = tempfile::tempdir()?;

@@ -143,6 +143,22 @@ fn the_self_test_leaves_a_bundle_that_others_can_read() -> Result {
     Ok(())
 }
 
+#[test]
+fn a_self_test_that_keeps_all_promises_still_lacks_what_is_required() -> Result {
+    let folder = tempfile::tempdir()?;
+    let absent = if cfg!(target_os = "macos") { "rocm" } else { "metal" };
+    let required = format!("host,{absent}");
+    let run = plimsoll(&["doctor", "--json", "--require", &required, "--selftest"])
+        .arg(folder.path().join("bundle"))
+        .output()?;
+    let selftest: Value = serde_json::from_slice(&run.stdout)?;
+    assert_eq!(run.status.code(), Some(1), "{selftest:#}");
+    assert_eq!((&selftest["broken"], &selftest["lacks"]), (&0.into(), &vec![absent].into()));
+    let page = std::fs::read_to_string(folder.path().join("bundle/selftest.txt"))?;
+    assert!(page.contains("Required, and unavailable") && page.contains(absent), "{page}");
+    Ok(())
+}
+
 type Maker<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
 
 /// Trees that nobody would record: no panic, no hang, and nothing made up.

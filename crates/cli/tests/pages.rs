@@ -171,6 +171,37 @@ fn a_report_can_be_watched_and_a_page_that_cannot_be_written_is_named() -> Resul
     Ok(())
 }
 
+/// Old figures beside new ones would be taken for new.
+#[test]
+fn a_watched_report_shows_no_figure_of_a_device_twice() -> Result {
+    use std::io::{BufRead, BufReader};
+    let watch = |more: &[&str]| -> Result<Vec<String>> {
+        let words = [&["report", "--watch", "50ms", "--device", "cpu"], more].concat();
+        let mut child = plimsoll(&words).stdout(std::process::Stdio::piped()).spawn()?;
+        let lines = BufReader::new(child.stdout.take().ok_or("no stdout")?).lines();
+        let is_table = |line: &String| line.trim_start().starts_with(['{', 'd']);
+        let rows = lines.map_while(std::io::Result::ok).filter(is_table).take(3).collect();
+        child.wait()?;
+        Ok(rows)
+    };
+    let mut rounds = watch(&["--json"])?.into_iter();
+    let mut device = || -> Result<Value> {
+        let round: Value = serde_json::from_str(&rounds.next().ok_or("it ended")?)?;
+        Ok(round["devices"][0].clone())
+    };
+    let first = device()?;
+    assert!(first["used_bytes"].is_u64() && first["pressure"].is_string(), "{first}");
+    for later in [device()?, device()?] {
+        assert_eq!(later["total_bytes"], first["total_bytes"]);
+        for name in ["used_bytes", "free_bytes", "utilisation", "pressure"] {
+            assert_eq!(later[name], Value::Null, "{name}: {later}");
+        }
+    }
+    let tables = watch(&["--verbose"])?;
+    assert!(tables[0].contains("pressure") && !tables[1].contains("pressure"), "{tables:?}");
+    Ok(())
+}
+
 /// The fake driver, and a program that uses it as a training run does.
 const PARTS: [StagePart; 2] = [DRIVER, ("worker.c", &["-rdynamic"], "worker")];
 

@@ -38,7 +38,8 @@ Examples:
   plimsoll doctor --require host,sim  exit 1 unless these backends are available
   plimsoll doctor --json              the same for programs
   plimsoll doctor --selftest bundle   try every promise that this machine can check, and
-                                      leave a folder to pass on; exit 1 if one is broken";
+                                      leave a folder to pass on; exit 1 if one is broken
+                                      or something required is missing";
 
 /// Say what this machine is and can do, and what is missing
 #[derive(Debug, clap::Args)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use plimsoll::Bytes;
 
-use super::backends::{DoctorBackend, DoctorDevice, DoctorGpu};
+use super::backends::{BackendName, DoctorBackend, DoctorDevice, DoctorGpu};
 use super::engines::DoctorEngine;
 use super::files::NO_JETSON;
 use super::limits::DoctorLimits;
@@ -20,10 +20,7 @@ impl Answer for DoctorReport {
         let available = self.backends.iter().filter(|backend| backend.available);
         let names: Vec<_> = available.map(|backend| backend.name.word()).collect();
         page.raw(&format!("{}\n", names.join(" ")));
-        if !self.lacks.is_empty() {
-            let lacks: Vec<_> = self.lacks.iter().map(|name| name.word()).collect();
-            page.raw(&format!("missing: {}\n", lacks.join(" ")));
-        }
+        bare_lacks(&self.lacks, page);
     }
 
     fn page(&self, page: &mut TextPage) {
@@ -42,13 +39,28 @@ impl Answer for DoctorReport {
         self.engines_page(page);
         self.files_page(page);
         self.permissions_page(page);
-        if !self.lacks.is_empty() {
-            let lacks = self.lacks.iter().map(|name| name.word()).collect::<Vec<_>>().join(", ");
-            page.heading("Required, and unavailable");
-            page.table(&[vec![TextCell::new(lacks, TextTone::Bad)]]);
-        }
+        lacks_page(&self.lacks, page);
         self.end_page(page);
     }
+}
+
+/// What was required and cannot be used, as `--quiet` shows it.
+pub(super) fn bare_lacks(lacks: &[BackendName], page: &mut TextPage) {
+    if !lacks.is_empty() {
+        page.raw(&format!("missing: {}\n", words(lacks).join(" ")));
+    }
+}
+
+/// The same under a heading of its own.
+pub(super) fn lacks_page(lacks: &[BackendName], page: &mut TextPage) {
+    if !lacks.is_empty() {
+        page.heading("Required, and unavailable");
+        page.table(&[vec![TextCell::new(words(lacks).join(", "), TextTone::Bad)]]);
+    }
+}
+
+fn words(names: &[BackendName]) -> Vec<String> {
+    names.iter().map(|name| name.word()).collect()
 }
 
 impl DoctorReport {

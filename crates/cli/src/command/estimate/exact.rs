@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output as ProcessOutput};
 
 use anyhow::Context;
-use plimsoll::Bytes;
+use plimsoll::{Bytes, ElementType};
 use plimsoll_models::terms::Runner;
 use serde::{Deserialize, Serialize};
 
@@ -118,13 +118,7 @@ impl Answer for ExactEstimate {
 
 /// Estimates by running the program without data.
 pub(super) fn run(model: &Path, args: &ModelFlags, out: &mut Output) -> anyhow::Result<Outcome> {
-    if args.engine != Some(Runner::PyTorch) {
-        return Err(BadInput::new("--exact runs PyTorch's program: add --engine pytorch").into());
-    }
-    if args.train.gpus.is_some_and(|gpus| gpus > 1) {
-        let why = "--exact follows one GPU: leave --gpus out, or leave --exact out";
-        return Err(BadInput::new(why).into());
-    }
+    check(args)?;
     let python = std::env::var_os("PLIMSOLL_PYTHON").unwrap_or_else(|| "python3".into());
     let ran = Command::new(&python).args(["-m", MODULE]).args(words(model, args)).output();
     let ran = ran.map_err(|error| {
@@ -138,6 +132,28 @@ pub(super) fn run(model: &Path, args: &ModelFlags, out: &mut Output) -> anyhow::
     let fits = answer.fits.unwrap_or(true);
     out.answer(&answer)?;
     Ok(Outcome::from(fits))
+}
+
+/// Refuses values that the program cannot have; flags that it has no use for are refused before.
+fn check(args: &ModelFlags) -> Result<(), BadInput> {
+    let has_type = |kind| matches!(kind, ElementType::F32 | ElementType::F16 | ElementType::Bf16);
+    let why = match args.dtype {
+        _ if args.engine != Some(Runner::PyTorch) => {
+            "--exact runs PyTorch's program: add --engine pytorch"
+        }
+        _ if args.train.gpus.is_some_and(|gpus| gpus > 1) => {
+            "--exact follows one GPU: leave --gpus out, or leave --exact out"
+        }
+        Some(_) if args.train.train => {
+            "--exact trains with the types of --precision: leave --dtype out, or leave --exact out"
+        }
+        Some(kind) if !has_type(kind) => {
+            "--exact runs PyTorch's program, which has f32, f16 and bf16: name one of them with \
+             --dtype, or leave --exact out"
+        }
+        _ => return Ok(()),
+    };
+    Err(BadInput::new(why))
 }
 
 /// What Python is asked for.

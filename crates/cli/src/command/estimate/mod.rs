@@ -38,14 +38,30 @@ Examples:
 Only headers and graphs are read: a file of 70 GB takes milliseconds. Every estimate has a
 range; exits 0 when its upper end fits, 1 when it does not, with commands that would make it fit.";
 
+/// What the model's own program cannot be told: it runs language models as Transformers does, on a
+/// GPU of its own.
+const UNUSED_BY_EXACT: [&str; 10] = [
+    "fleet",
+    "device",
+    "imgsz",
+    "kv_dtype",
+    "ubatch",
+    "flash_attn",
+    "swa_full",
+    "no_kv_unified",
+    "gpu_layers",
+    "input",
+];
+
 /// Say how much memory a model takes, term by term, and whether it fits
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// By running the model's own program without data (Python with PyTorch and Transformers)
-    #[arg(long)]
+    /// By running the model's own program without data (Python with PyTorch and Transformers); it
+    /// takes --batch, --context, --dtype, --limit and how to train
+    #[arg(long, conflicts_with_all = UNUSED_BY_EXACT)]
     exact: bool,
     /// The model against a table of boards and GPUs
     #[arg(long)]

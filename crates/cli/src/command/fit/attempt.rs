@@ -2,7 +2,7 @@
 //!
 //! Each try is a `plimsoll run --json` of its own, because the guard's parent forwards the signals
 //! of its process to the one program that it has. It runs in a process group of its own, so that a
-//! try that takes too long is ended with all its processes.
+//! try that takes too long is ended with all its processes, and so is one whose `fit` is killed.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -18,6 +18,8 @@ use anyhow::{Context, bail};
 use plimsoll::Bytes;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
+
+use super::watchdog::TryWatchdog;
 
 /// How often a try is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -115,6 +117,7 @@ impl FitAttempt<'_> {
     /// Runs the program to its end, to the time limit or until the user stops it.
     pub(super) fn run(&self) -> anyhow::Result<AttemptResult> {
         let mut child = self.spawn()?;
+        let _watchdog = TryWatchdog::of(child.id(), GRACE);
         let answer = child.stdout.take().map(|stdout| read_in_background(stdout.take(LONGEST)));
         let said = child.stderr.take().map(OutputTail::of);
         let (early, is_whole) = self.wait(&mut child)?;

@@ -17,6 +17,7 @@ mod proof;
 mod search;
 mod setting;
 mod vary;
+mod watchdog;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -65,7 +66,8 @@ pub(crate) struct Args {
     /// (batch=1..4096); with a program any name that its arguments have in braces
     #[arg(long, value_name = "NAME[=LOW..HIGH]", value_parser = str::parse::<VaryFlag>)]
     vary: VaryFlag,
-    /// The distance of the values; without it 1, but 256 tokens or 32 pixels for a model file
+    /// The distance of the values; without it 1, but 256 tokens or 32 pixels for a model file,
+    /// whose largest value is considered too
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     step: Option<u64>,
     /// What must stay free below the limit for the driver (128MiB unless you say otherwise)

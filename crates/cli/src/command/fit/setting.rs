@@ -4,7 +4,6 @@ use plimsoll::ElementType;
 use plimsoll_models::terms::{Runner, Terms};
 
 use super::answer::FitValue;
-use super::search::FitRange;
 use super::vary::VaryFlag;
 use crate::model_flags::ModelFlags;
 use crate::outcome::BadInput;
@@ -47,8 +46,9 @@ enum SettingKind {
 #[derive(Debug)]
 pub(super) struct SettingRow {
     kind: SettingKind,
-    /// Numbers from `low` on, `step` apart.
+    /// Numbers from `low` on, `step` apart, and at last `high`.
     low: u64,
+    high: u64,
     step: u64,
     /// Types of weights; none for those that the file has.
     types: Vec<Option<ElementType>>,
@@ -91,12 +91,10 @@ impl SettingRow {
         let end = if vary.ends.is_some() { "larger values were not asked for".into() } else { end };
         let (low, high) = vary.ends.unwrap_or((low, high));
         let step = step.unwrap_or(usual_step);
-        // Layers begin at none.
-        let range = FitRange::new(low.max(1), high.max(1), step).map_err(BadInput::new)?;
-        let count = (range.high() - low) / step + 1;
+        let count = (high - low).div_ceil(step) + 1;
         let is_shared = kind == SettingKind::Batch && engine != Runner::PyTorch;
         let tokens = terms.context.filter(|_| is_shared);
-        Ok(SettingRow { kind, low, step, types: Vec::new(), count, tokens, end })
+        Ok(SettingRow { kind, low, high, step, types: Vec::new(), count, tokens, end })
     }
 
     /// Types up to that of the file, or below it and the file as it is: more bits would add nothing.
@@ -122,6 +120,7 @@ impl SettingRow {
         SettingRow {
             kind: SettingKind::Dtype,
             low: 0,
+            high: types.len() as u64,
             step: 1,
             count: types.len() as u64,
             types,
@@ -135,14 +134,18 @@ impl SettingRow {
         match usize::try_from(place).ok().and_then(|place| self.types.get(place)) {
             Some(Some(kind)) => FitValue::Name(kind.to_string()),
             Some(None) => FitValue::Name(OWN.to_string()),
-            None => FitValue::Number(self.low + place * self.step),
+            None => FitValue::Number(self.number(place)),
         }
+    }
+
+    fn number(&self, place: u64) -> u64 {
+        self.low.saturating_add(place.saturating_mul(self.step)).min(self.high)
     }
 
     /// The flags with the value at a place.
     pub(super) fn flags(&self, base: &ModelFlags, place: u64) -> ModelFlags {
         let mut flags = base.clone();
-        let number = self.low + place * self.step;
+        let number = self.number(place);
         match self.kind {
             SettingKind::Batch => {
                 flags.batch = number;

@@ -7,7 +7,9 @@ use plimsoll::{Bytes, MemoryPressure};
 use serde::Serialize;
 
 use super::answer::SystemReport;
+use super::devices::Absent;
 use super::holders::{GpuHolders, MemoryHolder};
+use crate::reason::brief;
 
 /// Something to do.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,6 +36,7 @@ pub(super) struct AdviceFacts<'a> {
     pub(super) gpus: &'a [GpuHolders],
     pub(super) system: &'a SystemReport,
     pub(super) unified: Option<bool>,
+    pub(super) absent: &'a [Absent],
     /// Whether a driver has a GPU that no probe sees.
     pub(super) other_devices: bool,
     /// Whether it is this machine, and not a recorded one.
@@ -52,12 +55,18 @@ pub(super) fn advice(facts: &AdviceFacts<'_>) -> Vec<ReportAction> {
         );
         actions.push(action(why, "sudo plimsoll report"));
     }
-    if facts.gpus.is_empty() && !facts.other_devices {
+    let mut unseen = facts.absent.iter().filter(|absent| absent.is_probe).peekable();
+    if unseen.peek().is_none() && facts.gpus.is_empty() && !facts.other_devices {
         actions.push(action(
             "no GPU was found: what was tried, and what is missing",
             "plimsoll doctor",
         ));
     }
+    actions.extend(unseen.map(|probe| {
+        let Absent { backend, why, .. } = probe;
+        let why = brief(why);
+        action(format!("what {backend} would tell is missing here: {why}"), "plimsoll doctor")
+    }));
     if actions.is_empty() {
         actions.push(action(
             "nothing needs to be done: memory use is healthy; to watch it",

@@ -25,7 +25,7 @@ pub(super) struct MachineReport {
     /// What the system and all devices use together; null on unified memory, where that
     /// would count one thing twice.
     pub(super) used_in_all_bytes: Option<u64>,
-    /// Why other kinds of device are not in the report.
+    /// Why other kinds of device are not in the report, and what a probe would tell.
     pub(super) absent: Vec<Absent>,
     /// The reasons of the actions.
     pub(super) recommendations: Vec<String>,
@@ -91,6 +91,7 @@ impl MachineReport {
             gpus: &gpus,
             system: &system,
             unified: unified.value,
+            absent: &absent,
             other_devices: devices.iter().any(|device| device.device != "cpu"),
             is_here: machine.is_here(),
         });
@@ -99,8 +100,8 @@ impl MachineReport {
             unified: unified.value,
             because: unified.because,
             board: machine.board(),
+            used_in_all_bytes: used_in_all(unified.value, &system, &devices, &gpus),
             gpus,
-            used_in_all_bytes: used_in_all(unified.value, &system, &devices),
             system,
             devices,
             absent,
@@ -111,7 +112,9 @@ impl MachineReport {
 
     /// The devices, for the next report.
     pub(super) fn into_devices(self) -> FoundDevices {
-        FoundDevices { devices: self.devices, absent: self.absent }
+        let devices = self.devices.into_iter().map(DeviceReport::later).collect();
+        let absent = self.absent.into_iter().filter(|absent| !absent.is_probe).collect();
+        FoundDevices { devices, absent }
     }
 }
 
@@ -137,6 +140,7 @@ fn used_in_all(
     unified: Option<bool>,
     system: &SystemReport,
     devices: &[DeviceReport],
+    gpus: &[GpuHolders],
 ) -> Option<u64> {
     let mut separate: Vec<_> = devices.iter().filter(|d| d.unified == Some(false)).collect();
     let mut cards = Vec::new();
@@ -148,8 +152,15 @@ fn used_in_all(
         }
     });
     let held: Option<u64> = separate.iter().map(|device| device.used_bytes).sum();
+    let held = held.or_else(|| used_by_probes(gpus, separate.len()));
     let apart = unified != Some(true) && !separate.is_empty();
     held.zip(system.used_bytes).filter(|_| apart).map(|(gpu, ram)| gpu + ram)
+}
+
+/// What these many cards use, where the probes see each of them.
+fn used_by_probes(gpus: &[GpuHolders], cards: usize) -> Option<u64> {
+    let separate: Vec<_> = gpus.iter().filter(|gpu| !gpu.unified).collect();
+    (separate.len() == cards).then(|| separate.iter().map(|gpu| gpu.used_bytes).sum())?
 }
 
 /// Of GPU memory where somebody holds some, otherwise of the system's. Whoever can be ended comes
@@ -217,7 +228,7 @@ mod tests {
             utilisation: None,
             how: "sampled".to_string(),
             allocator: pool,
-            pressure: "Low".to_string(),
+            pressure: Some("Low".to_string()),
             recommendations: Vec::new(),
         }
     }
@@ -256,7 +267,8 @@ mod tests {
         assert_eq!(most.end_command.as_deref(), Some("kill 1234"));
     }
 
-    fn held(used: u64, of: &[(u32, &str, u64)]) -> MachineReport {
+    /// A GPU that a probe sees.
+    fn seen(used: u64, of: &[(u32, &str, u64)]) -> MachineSample {
         let gib = |n: u64| Some(Bytes::gib(n));
         let process = |(pid, name, bytes): &(u32, &str, u64)| ProcessSample {
             pid: *pid,
@@ -265,12 +277,34 @@ mod tests {
             gpu_bytes: gib(*bytes),
             ..ProcessSample::default()
         };
-        let sample = MachineSample {
+        MachineSample {
             gpus: vec![GpuSample { used: gib(used), total: gib(80), ..GpuSample::default() }],
             processes: of.iter().map(process).collect(),
             ..MachineSample::default()
+        }
+    }
+
+    fn held(used: u64, of: &[(u32, &str, u64)]) -> MachineReport {
+        let machine = Machine::recorded(tree("desktop"));
+        MachineReport::new(&machine, &seen(used, of), FoundDevices::default())
+    }
+
+    #[test]
+    fn a_later_report_has_the_gpus_of_the_probes() {
+        let machine = Machine::recorded(tree("desktop"));
+        let later = |gib, report: MachineReport| {
+            MachineReport::new(&machine, &seen(gib, &[]), report.into_devices())
         };
-        MachineReport::new(&Machine::recorded(tree("desktop")), &sample, FoundDevices::default())
+        let first = report_with("desktop", vec![gpu(false, 1 << 30)]);
+        let ram = first.system.used_bytes.unwrap();
+        let second = later(3, first);
+        let device = &second.devices[0];
+        assert_eq!((device.used_bytes, &device.pressure), (None, &None));
+        assert_eq!(second.used_in_all_bytes, Some(ram + (3 << 30)));
+        assert_eq!(later(4, second).used_in_all_bytes, Some(ram + (4 << 30)));
+        let two = vec![gpu(false, 1 << 30), gpu(false, 1 << 30)];
+        let hidden = later(3, report_with("desktop", two));
+        assert_eq!(hidden.used_in_all_bytes, None, "of one card nothing is known");
     }
 
     #[test]

@@ -25,7 +25,8 @@ pub(super) struct DeviceReport {
     pub(super) utilisation: Option<f64>,
     pub(super) how: String,
     pub(super) allocator: Allocator,
-    pub(super) pressure: String,
+    /// Null where what is used is.
+    pub(super) pressure: Option<String>,
     pub(super) recommendations: Vec<String>,
 }
 
@@ -42,15 +43,34 @@ pub(super) struct Allocator {
 
 #[derive(Debug, Serialize)]
 pub(super) struct Absent {
+    /// The kind of device, or the probe.
     pub(super) backend: &'static str,
     pub(super) why: String,
+    /// Whether it is a probe, which is read for every report.
+    #[serde(skip)]
+    pub(super) is_probe: bool,
 }
 
-/// The devices, and why other kinds are missing.
+/// The devices, and why other kinds, and probes, are missing.
 #[derive(Debug, Default)]
 pub(super) struct FoundDevices {
     pub(super) devices: Vec<DeviceReport>,
     pub(super) absent: Vec<Absent>,
+}
+
+impl DeviceReport {
+    /// What still holds later. What is used does not: a driver tells it within a context, which
+    /// takes GPU memory itself, so that it is not asked again. Probes tell it without one.
+    pub(super) fn later(self) -> DeviceReport {
+        DeviceReport {
+            used_bytes: None,
+            free_bytes: None,
+            utilisation: None,
+            pressure: None,
+            recommendations: Vec::new(),
+            ..self
+        }
+    }
 }
 
 /// Every GPU; the host where there is none.
@@ -60,7 +80,7 @@ pub(super) fn of_all() -> FoundDevices {
         if kind == BackendKind::Host && !found.devices.is_empty() {
             continue;
         }
-        let lacks = |why| Absent { backend: kind.name(), why };
+        let lacks = |why| Absent { backend: kind.name(), why, is_probe: false };
         match with_timeout(move || of_kind(kind)) {
             None => found.absent.push(lacks(no_answer())),
             Some(Err(error)) => found.absent.push(lacks(why(error))),
@@ -90,7 +110,8 @@ pub(super) fn of_one(device: DeviceId) -> anyhow::Result<DeviceReport> {
     Ok(found.ok_or_else(|| anyhow!("{device}: {}", no_answer()))??)
 }
 
-fn why(error: plimsoll::Error) -> String {
+/// Why something is missing.
+pub(super) fn why(error: plimsoll::Error) -> String {
     match error {
         plimsoll::Error::Unavailable { why, .. } => why,
         error => error.to_string(),
@@ -122,7 +143,7 @@ fn of_device(id: DeviceId) -> plimsoll::Result<DeviceReport> {
             may_hold_bytes: report.capacity.get(),
             how: report.memory_obtained.to_string(),
         },
-        pressure: report.pressure.to_string(),
+        pressure: Some(report.pressure.to_string()),
         recommendations: report.recommendations,
         name: report.device,
     })

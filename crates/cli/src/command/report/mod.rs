@@ -16,6 +16,7 @@ mod devices;
 mod holders;
 mod html;
 mod page;
+mod probes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,8 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use plimsoll::backend::DeviceId;
-use plimsoll::machine::{Machine, with_timeout};
-use plimsoll::probe::{MachineSample, ProbeKind, look};
+use plimsoll::machine::Machine;
 
 use crate::duration::interval;
 use crate::outcome::{OrBadInput, Outcome};
@@ -33,6 +33,7 @@ use crate::stop;
 use crate::whole_file;
 use answer::MachineReport;
 use devices::FoundDevices;
+use probes::ReportProbes;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -50,7 +51,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DEVICE", conflicts_with = "root")]
     device: Option<DeviceId>,
     /// Report again and again, every two seconds or at the interval that you give, until Ctrl-C;
-    /// with --json a line each time
+    /// with --json a line each time. What devices have in use their drivers tell the first time
+    /// only, as that takes GPU memory
     #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "2s", value_parser = interval)]
     watch: Option<Duration>,
     /// Also write the report as a page, one file that needs no network
@@ -69,8 +71,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         .or_bad_input(|| format!("--root {} cannot be read as a folder", args.root.display()))?;
     // Asked first and once: a driver that hangs takes its time here, not from each device.
     tracing::debug!("unified: {:?}", machine.unified());
+    let mut probes = ReportProbes::default();
     let Some(interval) = args.watch else {
-        let report = examine(args, &machine, None)?;
+        let report = examine(args, &machine, &mut probes, None)?;
         out.answer(&report)?;
         write_page(args, &report, out)?;
         return Ok(Outcome::Yes);
@@ -79,7 +82,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     stop::listen(&stopped)?;
     let mut found = None;
     while !stopped.load(Ordering::Relaxed) {
-        let report = examine(args, &machine, found.take())?;
+        let report = examine(args, &machine, &mut probes, found.take())?;
         if !out.redraw(&report)? {
             break;
         }
@@ -95,10 +98,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 fn examine(
     args: &Args,
     machine: &Machine,
+    probes: &mut ReportProbes,
     before: Option<FoundDevices>,
 ) -> anyhow::Result<MachineReport> {
-    let sample = sample(machine);
-    let found = match (before, args.device) {
+    let sample = probes.look(machine);
+    let mut found = match (before, args.device) {
         (Some(before), _) => before,
         (None, Some(device)) => {
             FoundDevices { devices: vec![devices::of_one(device)?], absent: Vec::new() }
@@ -106,23 +110,8 @@ fn examine(
         (None, None) if machine.is_here() => devices::of_all(),
         (None, None) => FoundDevices::default(),
     };
+    found.absent.extend(probes.absent(&sample, &found.devices));
     Ok(MachineReport::new(machine, &sample, found))
-}
-
-/// What the probes see now, with the processes. tegrastats is left out, as it needs a second to
-/// say anything.
-fn sample(machine: &Machine) -> MachineSample {
-    let kinds = [ProbeKind::Proc, ProbeKind::Jetson, ProbeKind::Nvml, ProbeKind::Amdgpu];
-    let root = machine.root().to_path_buf();
-    let looked = with_timeout(move || look(root, &kinds));
-    match looked {
-        Some(Ok(sample)) => sample,
-        Some(Err(error)) => {
-            tracing::debug!("no sample: {error}");
-            MachineSample::default()
-        }
-        None => MachineSample::default(),
-    }
 }
 
 fn write_page(args: &Args, report: &MachineReport, out: &mut Output) -> anyhow::Result<()> {

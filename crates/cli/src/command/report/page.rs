@@ -15,14 +15,20 @@ const USUAL_WIDTH: usize = 100;
 const SHOWN: usize = 8;
 
 impl Answer for MachineReport {
-    /// What is used of what there is: the devices that have memory of their own, and the system.
+    /// What is used of what there is: the devices that have memory of their own, by their drivers or
+    /// else by the probes, and the system.
     fn bare(&self, page: &mut TextPage) {
         let of = |used: Option<u64>, total: Option<u64>| {
             format!("{} of {} used", or_unknown(used.map(Bytes)), or_unknown(total.map(Bytes)))
         };
-        for device in self.devices.iter().filter(|device| device.unified == Some(false)) {
+        let separate = self.devices.iter().filter(|device| device.unified == Some(false));
+        let told: Vec<_> = separate.filter(|device| device.used_bytes.is_some()).collect();
+        for device in &told {
             let used = of(device.used_bytes, Some(device.total_bytes));
             page.raw(&format!("{}: {used}\n", device.device));
+        }
+        for gpu in self.gpus.iter().filter(|gpu| told.is_empty() && !gpu.unified) {
+            page.raw(&format!("GPU {}: {}\n", gpu.index, of(gpu.used_bytes, gpu.total_bytes)));
         }
         let system = &self.system;
         page.raw(&format!("system: {}\n", of(system.used_bytes, system.total_bytes)));
@@ -288,19 +294,26 @@ impl MachineReport {
         page.heading("Devices, as their drivers report them");
         let sizes = shown.iter().flat_map(|d| [Some(d.total_bytes), d.used_bytes, d.free_bytes]);
         let unit = SizeUnit::of(sizes);
+        // A later report of a watch has no figures of use, and no columns for them.
+        let has_use = shown.iter().any(|device| device.pressure.is_some());
+        let columns = |cells: [TextCell; 6]| -> Vec<TextCell> {
+            let of_use = [false, true, true, false, true, false];
+            let kept = cells.into_iter().zip(of_use).filter(|(_, of_use)| has_use || !of_use);
+            kept.map(|(cell, _)| cell).collect()
+        };
         let names = ["device", "used", "free", "total", "pressure", "name"];
-        let mut rows = vec![names.map(|name| TextCell::new(name, TextTone::Faint)).to_vec()];
+        let mut rows = vec![columns(names.map(|name| TextCell::new(name, TextTone::Faint)))];
         for device in &shown {
             let capability = device.compute_capability.as_ref();
             let capability = capability.map_or_else(String::new, |cc| format!(", compute {cc}"));
-            rows.push(vec![
+            rows.push(columns([
                 device.device.clone().into(),
                 unit.figure(device.used_bytes),
                 unit.figure(device.free_bytes),
                 unit.figure(Some(device.total_bytes)),
-                device.pressure.clone().into(),
+                or_unknown(device.pressure.as_ref()).into(),
                 format!("{}{capability}", device.name).into(),
-            ]);
+            ]));
         }
         page.folded(&rows);
         let verbose = page.is_verbose();

@@ -17,6 +17,8 @@ use serde::Serialize;
 use tracing::subscriber::{self, NoSubscriber};
 
 use super::DoctorReport;
+use super::backends::BackendName;
+use super::page::{bare_lacks, lacks_page};
 use crate::outcome::Outcome;
 use crate::output::{Answer, Output};
 use crate::page::{TextCell, TextPage, TextTone};
@@ -48,6 +50,8 @@ struct Selftest<'a> {
     broken: usize,
     skipped: usize,
     checks: Vec<Check>,
+    /// What was required (`--require`) and cannot be had.
+    lacks: &'a [BackendName],
     /// Where the bundle lies.
     bundle: &'a Path,
 }
@@ -98,11 +102,12 @@ pub(super) fn run(
         broken: ended(CheckEnd::Broken),
         skipped: ended(CheckEnd::Skipped),
         checks,
+        lacks: &report.lacks,
         bundle: folder,
     };
     bundle::write(folder, report, &selftest)?;
     out.answer(&selftest)?;
-    Ok(Outcome::from(selftest.broken == 0))
+    Ok(Outcome::from(selftest.broken == 0 && report.lacks.is_empty()))
 }
 
 fn nothing_to_try(on: &str, why: String) -> Check {
@@ -135,6 +140,7 @@ impl Answer for Selftest<'_> {
         page.table(&broken.map(row).collect::<Vec<_>>());
         let Selftest { kept, broken, skipped, .. } = self;
         page.raw(&format!("{kept} kept, {broken} broken, {skipped} skipped\n"));
+        bare_lacks(self.lacks, page);
     }
 
     fn page(&self, page: &mut TextPage) {
@@ -144,6 +150,7 @@ impl Answer for Selftest<'_> {
             "{} kept, {} broken, {} skipped",
             self.kept, self.broken, self.skipped
         ));
+        lacks_page(self.lacks, page);
         page.line(&format!("Bundle: {}", self.bundle.display()));
     }
 }
