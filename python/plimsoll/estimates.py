@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._plimsoll import Unavailable, available_bytes, estimate_file, estimate_shape, format_bytes, parse_bytes
+from ._plimsoll import available_bytes, estimate_file, estimate_shape, format_bytes, parse_bytes
+from .errors import Unavailable
 
 TERMS = {
     "weights": "weights_bytes",

@@ -209,7 +209,8 @@ pub fn over_time_with_marks(
     let start = points().map(|p| p.t).fold(end, f64::min);
     let most = points().map(|p| p.max).fold(f64::MIN, f64::max);
     let least = points().map(|p| p.min).fold(f64::MAX, f64::min);
-    let drawn = limit.filter(|limit| most >= limit * NEAR);
+    // A mark says that the limit was met, however far below it the data stay.
+    let drawn = limit.filter(|limit| most >= limit * NEAR || !marks.is_empty());
     let axes = Axes::new((start, end), around(least, drawn.map_or(most, |limit| limit.max(most))));
     let body = html! {
         (axes.frame(x_name, unit))
@@ -454,6 +455,8 @@ mod tests {
         let series = [Series { name: "a", points: &points }];
         let mark = |t: f64| TimeMark { t, label: format!("{t} GiB"), detail: format!("<b>{t}") };
         let marks = [mark(1.0), mark(1.01), mark(9.99), mark(99.0)];
+        let far = over_time_with_marks("x", ("s", "GiB"), &series, Some(9.0), &marks).unwrap();
+        assert!(far.note.is_none() && far.drawing.into_string().contains("limit 9.00 GiB"));
         let plot = over_time_with_marks("x", ("s", "GiB"), &series, None, &marks).unwrap();
         let svg = plot.drawing.into_string();
         assert_eq!(svg.matches("refusal-head").count(), 4);

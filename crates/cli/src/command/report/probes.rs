@@ -12,7 +12,7 @@ const GROUPS: [&[ProbeKind]; 3] =
     [&[ProbeKind::Proc, ProbeKind::Jetson], &[ProbeKind::Nvml], &[ProbeKind::Amdgpu]];
 
 /// What became of a look: nothing where it was not over in time.
-type Look = Option<plimsoll::Result<MachineSample>>;
+type ProbeLook = Option<plimsoll::Result<MachineSample>>;
 
 /// A probe that told nothing, and why.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl ReportProbes {
         })
     }
 
-    fn look_by(&mut self, look: impl Fn(&'static [ProbeKind]) -> Look) -> MachineSample {
+    fn look_by(&mut self, look: impl Fn(&'static [ProbeKind]) -> ProbeLook) -> MachineSample {
         self.failed.retain(|probe| probe.hangs);
         let mut sample = MachineSample::default();
         for kinds in GROUPS {
