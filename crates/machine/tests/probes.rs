@@ -187,15 +187,15 @@ impl Probe for Slow {
     }
 }
 
-fn slow(millis: u64, interval: u64) -> Sampler {
+fn slow(millis: u64, interval: u64) -> Result<Sampler, Error> {
     let slow = Slow(Duration::from_millis(millis));
     let probes: Vec<(_, _, probe::Opener)> = vec![("slow", true, Box::new(|| Ok(Box::new(slow))))];
-    Sampler::with(probes, Duration::from_millis(interval)).unwrap()
+    Sampler::with(probes, Duration::from_millis(interval))
 }
 
 #[test]
 fn a_probe_that_is_always_late_is_told_once_with_the_remedy() {
-    let sampler = slow(600, 100);
+    let sampler = slow(600, 100).unwrap();
     let start = Instant::now();
     let mut warnings = Vec::new();
     let mut more = 20;
@@ -213,7 +213,7 @@ fn a_probe_that_is_always_late_is_told_once_with_the_remedy() {
 
 #[test]
 fn a_sample_waits_for_a_probe_as_long_as_its_interval_is() {
-    let sampler = slow(700, 2000);
+    let sampler = slow(700, 2000).unwrap();
     for at in 0..2 {
         let taken = sampler.next(Duration::from_secs(60)).unwrap();
         assert_eq!((taken.sample.cpu_percent, taken.late), (Some(1.0), vec![]), "sample {at}");

@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use plimsoll::Bytes;
+use plimsoll::probe::Forecast;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Style};
@@ -262,6 +263,22 @@ fn left(record: &MonitorRecord, pool: Option<&MonitorPool>) -> Line<'static> {
     Line::from(vec![head, Span::styled(amount, style), Span::raw(rest)])
 }
 
+fn why_not_foreseen(view: &LiveView, pool: Option<&MonitorPool>) -> String {
+    let seen = view.history.back().zip(view.history.front()).map_or(0.0, |(b, a)| b.t - a.t);
+    let step = seen / view.history.len().saturating_sub(1).max(1) as f64;
+    let longest = Forecast::LONGEST_STEP.as_secs_f64();
+    match pool {
+        None => "not known".to_string(),
+        Some(_) if step > longest => {
+            format!("not known: a forecast needs samples at most {longest:.0} s apart")
+        }
+        Some(_) if seen < FIRST_FORECAST_S => {
+            format!("not known yet: a forecast needs {FIRST_FORECAST_S:.0} s of samples")
+        }
+        Some(_) => "not foreseen: no steady growth".to_string(),
+    }
+}
+
 fn runs_out(view: &LiveView, record: &MonitorRecord, pool: Option<&MonitorPool>) -> Line<'static> {
     let head = Span::styled("Runs out ", STRONG);
     let over = |pool: &&MonitorPool| pool.limit.is_some_and(|limit| pool.used >= limit);
@@ -269,15 +286,7 @@ fn runs_out(view: &LiveView, record: &MonitorRecord, pool: Option<&MonitorPool>)
         return Line::from(vec![head, Span::styled("now: the limit is reached", ALERT)]);
     }
     let Some(left) = &record.time_left else {
-        let seen = view.history.back().zip(view.history.front()).map_or(0.0, |(b, a)| b.t - a.t);
-        let text = match pool {
-            None => "not known".to_string(),
-            Some(_) if seen < FIRST_FORECAST_S => {
-                format!("not known yet: a forecast needs {FIRST_FORECAST_S:.0} s of samples")
-            }
-            Some(_) => "not foreseen: no steady growth".to_string(),
-        };
-        return Line::from(vec![head, Span::raw(text)]);
+        return Line::from(vec![head, Span::raw(why_not_foreseen(view, pool))]);
     };
     let latest = left.at_most_s.map_or_else(|| "never".to_string(), duration);
     let at = clock(record, left.seconds, &view.settings.zone);

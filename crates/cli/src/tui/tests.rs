@@ -210,6 +210,20 @@ fn the_four_questions_are_answered_at_80_by_24() {
 }
 
 #[test]
+fn samples_that_are_too_far_apart_are_no_calm() {
+    let said = |step: f64| {
+        let mut view = LiveView::new(settings());
+        for at in 0..4 {
+            let (t, time_left) = (Some(step * f64::from(at)), None);
+            view.take(MonitorRecord { t, time_left, ..orin() });
+        }
+        frame(&view, 80, 24).join("\n")
+    };
+    assert!(said(120.0).contains("a forecast needs samples at most 60 s apart"));
+    assert!(said(30.0).contains("not foreseen: no steady growth"));
+}
+
+#[test]
 fn discrete_gpus_come_first_and_runs_have_their_limit() {
     let lines = frame(&view(&server()), 120, 40);
     let text = lines.join("\n");
