@@ -34,10 +34,14 @@ pub struct GuardedProcess {
 }
 
 /// What a process holds of a device, and what its run may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuardShare {
     /// The run, by the file of its ledger: the same for all processes that share the limit.
     pub run: (u64, u64),
+    /// The device, by its place in the ledger.
+    pub place: usize,
+    /// The device's UUID, as NVML writes it.
+    pub uuid: String,
     /// The device, by the program's own number.
     pub ordinal: u32,
     /// What the run may hold there; `None` where it is only counted.
@@ -98,6 +102,8 @@ impl GuardedProcess {
             if device.state.load(Relaxed) == 2 {
                 shares.push(GuardShare {
                     run: (facts.dev(), facts.ino()),
+                    place,
+                    uuid: uuid(&device),
                     ordinal: device.ordinal.load(Relaxed),
                     limit: Some(device.budget.load(Relaxed)).filter(|limit| *limit != NO_LIMIT),
                     run_used: device.used.load(Relaxed),
@@ -123,6 +129,16 @@ impl GuardedProcess {
         }
         Ok(None)
     }
+}
+
+/// `GPU-` and the bytes in five groups.
+fn uuid(device: &LedgerDevice) -> String {
+    let [low, high] = device.uuid.each_ref().map(|word| u128::from(word.load(Relaxed)));
+    let bytes = u128::from_be_bytes((low | high << 64).to_le_bytes());
+    let part =
+        |from: u32, digits: u32| bytes >> (128 - 4 * (from + digits)) & ((1 << (4 * digits)) - 1);
+    let [a, b, c, d, e] = [(0, 8), (8, 4), (12, 4), (16, 4), (20, 12)].map(|(at, n)| part(at, n));
+    format!("GPU-{a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x}")
 }
 
 /// Follows a link to a plain file. The program may have named anything, so a pipe must not block.
@@ -193,6 +209,9 @@ mod tests {
         let device = &watch.ledger().devices[0];
         device.budget.store(8 << 30, Relaxed);
         device.state.store(2, Relaxed);
+        let uuid = 0x2f1c_9e7a_0b3d_4c5e_8f90_a1b2_c3d4_e5f6u128.swap_bytes();
+        device.uuid[0].store(uuid as u64, Relaxed);
+        device.uuid[1].store((uuid >> 64) as u64, Relaxed);
         let slot = watch.slot(0);
         slot.pid.store(guarded.pid, Relaxed);
         slot.state.store(state::LIVE, Relaxed);
@@ -202,6 +221,7 @@ mod tests {
         assert_eq!(shares.len(), 1);
         let held = (shares[0].limit, shares[0].run_used, shares[0].used, shares[0].ordinal);
         assert_eq!(held, (Some(8 << 30), 4 << 20, 3 << 20, 0));
+        assert_eq!(shares[0].uuid, "GPU-2f1c9e7a-0b3d-4c5e-8f90-a1b2c3d4e5f6");
         // What is cut short or no ledger is an error, never a signal.
         let file = fs::OpenOptions::new().write(true).open(folder.path().join("ledger")).unwrap();
         file.set_len(64).unwrap();

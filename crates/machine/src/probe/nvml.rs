@@ -24,6 +24,7 @@ use crate::units::Bytes;
 /// What never changes, by device.
 struct Fixed {
     name: Option<String>,
+    uuid: Option<String>,
     max_mhz: Option<f64>,
     power_limit_w: Option<f64>,
 }
@@ -71,6 +72,7 @@ fn fixed(library: &Library, at: u32) -> Fixed {
     let device = device.as_ref();
     Fixed {
         name: device.and_then(|d| d.name().ok()),
+        uuid: device.and_then(|d| d.uuid().ok()),
         max_mhz: device.and_then(|d| d.max_clock_info(Clock::SM).ok()).map(f64::from),
         power_limit_w: device.and_then(|d| d.enforced_power_limit().ok()).map(watts),
     }
@@ -100,6 +102,7 @@ impl Fixed {
         let memory = memory.ok();
         GpuSample {
             name: self.name.clone(),
+            uuid: self.uuid.clone(),
             unified,
             used: memory.as_ref().map(|m| Bytes(m.total.saturating_sub(m.free))),
             total: memory.as_ref().map(|m| Bytes(m.total)),

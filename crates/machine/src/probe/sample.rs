@@ -56,6 +56,8 @@ pub struct CoreSample {
 pub struct GpuSample {
     /// Its name, as its driver has it.
     pub name: Option<String>,
+    /// Its UUID, as NVML writes it.
+    pub uuid: Option<String>,
     /// Whether it uses the system's memory.
     pub unified: bool,
     /// Its memory in use: of its own on a discrete one, of the system's on a unified one
@@ -256,6 +258,7 @@ impl MachineSample {
 impl GpuSample {
     fn fill(&mut self, other: GpuSample) {
         self.name = self.name.take().or(other.name);
+        self.uuid = self.uuid.take().or(other.uuid);
         self.used = self.used.or(other.used);
         self.total = self.total.or(other.total);
         self.percent = self.percent.or(other.percent);

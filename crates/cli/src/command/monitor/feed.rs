@@ -105,7 +105,7 @@ impl MachineFeed {
         record.cost.splice(..0, own.iter().map(MonitorCost::new));
         #[cfg(target_os = "linux")]
         if self.here {
-            self.guarded.add(&mut record);
+            self.guarded.add(&mut record, &taken.sample.gpus);
         }
         Item::Record(Box::new(record))
     }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use plimsoll::probe::GpuSample;
 use plimsoll_guard::watch::{GuardShare, GuardedProcess};
 
 use super::record::{MonitorProcess, MonitorRecord, MonitorRun};
@@ -25,21 +26,21 @@ struct KnownProcess {
 }
 
 impl GuardedProcesses {
-    /// Adds to a record what the guard counts for its processes. Ledgers of other users' processes
-    /// cannot be read, except by root: then nothing is added.
-    pub(super) fn add(&mut self, record: &mut MonitorRecord) {
+    /// Adds to a record of these GPUs what the guard counts for its processes. Ledgers of other
+    /// users' processes cannot be read, except by root: then nothing is added.
+    pub(super) fn add(&mut self, record: &mut MonitorRecord, gpus: &[GpuSample]) {
         let pids: Vec<u32> = record.processes.iter().map(|process| process.pid).collect();
         self.known.retain(|pid, _| pids.contains(pid));
-        let mut runs: Vec<((u64, u64), MonitorRun)> = Vec::new();
+        let mut runs: Vec<(RunDevice, MonitorRun)> = Vec::new();
         let several = record.gpus.len() > 1;
+        let number = |share: &GuardShare| number_of(gpus, share);
         for process in &mut record.processes {
             let shares = self.shares(process.pid, process.command.as_ref());
             for share in &shares {
-                note(&mut runs, process.pid, share);
+                note(&mut runs, process.pid, number(share), share);
             }
             // A process that uses several GPUs is there once for each.
-            let here =
-                |share: &&GuardShare| !several || process.gpu == Some(share.ordinal as usize);
+            let here = |share: &&GuardShare| !several || process.gpu == Some(number(share));
             let share = shares.iter().find(here).or(shares.first());
             process.guarded_bytes = share.map(|share| share.used);
             process.limit_bytes = share.and_then(|share| share.limit);
@@ -64,13 +65,23 @@ impl GuardedProcesses {
     }
 }
 
-fn note(runs: &mut Vec<((u64, u64), MonitorRun)>, pid: u32, share: &GuardShare) {
-    let gpu = share.ordinal as usize;
-    match runs.iter_mut().find(|(run, known)| *run == share.run && known.gpu == gpu) {
+/// A run, by the file of its ledger, and a device's place there.
+type RunDevice = ((u64, u64), usize);
+
+/// The number of a device on this machine: a process that sees some of the GPUs has other numbers.
+/// Where no GPU of the record has its UUID, that of the process.
+fn number_of(gpus: &[GpuSample], share: &GuardShare) -> usize {
+    let same = |gpu: &GpuSample| gpu.uuid.as_ref() == Some(&share.uuid);
+    gpus.iter().position(same).unwrap_or(share.ordinal as usize)
+}
+
+fn note(runs: &mut Vec<(RunDevice, MonitorRun)>, pid: u32, gpu: usize, share: &GuardShare) {
+    let device = (share.run, share.place);
+    match runs.iter_mut().find(|(known, _)| *known == device) {
         Some((_, run)) => run.pid = run.pid.min(pid),
         None => {
             let (used_bytes, limit_bytes) = (share.run_used, share.limit);
-            runs.push((share.run, MonitorRun { pid, gpu, used_bytes, limit_bytes }));
+            runs.push((device, MonitorRun { pid, gpu, used_bytes, limit_bytes }));
         }
     }
 }
@@ -85,6 +96,29 @@ mod tests {
     use plimsoll_guard::watch::{GuardSettings, GuardWatch, VARIABLE};
 
     use super::*;
+
+    #[test]
+    fn workers_that_see_one_gpu_each_have_the_machines_numbers() {
+        let share = |place: usize, uuid: &str| GuardShare {
+            run: (1, 2),
+            place,
+            uuid: uuid.to_string(),
+            ordinal: 0,
+            limit: Some(8),
+            run_used: 3,
+            used: 3,
+        };
+        let gpu = |uuid: &str| GpuSample { uuid: Some(uuid.to_string()), ..GpuSample::default() };
+        let gpus = [gpu("GPU-a"), gpu("GPU-b")];
+        let mut runs = Vec::new();
+        for (pid, share) in [(7, share(0, "GPU-b")), (5, share(1, "GPU-a")), (6, share(1, "GPU-a"))]
+        {
+            note(&mut runs, pid, number_of(&gpus, &share), &share);
+        }
+        let found: Vec<_> = runs.iter().map(|(_, run)| (run.pid, run.gpu)).collect();
+        assert_eq!(found, [(7, 1), (5, 0)]);
+        assert_eq!(number_of(&[], &share(0, "GPU-b")), 0);
+    }
 
     /// A program whose environment the kernel shows already.
     fn started(program: &mut Command) -> Child {

@@ -160,7 +160,7 @@ pub(crate) struct MonitorFan {
 pub(crate) struct MonitorRun {
     /// The lowest number of its processes that hold GPU memory, as its name.
     pub(crate) pid: u32,
-    /// The device, by the program's own number.
+    /// The GPU, by its number on this machine; where that is not known, by the program's own.
     pub(crate) gpu: usize,
     /// What the guard has counted.
     pub(crate) used_bytes: u64,
