@@ -239,14 +239,15 @@ fn time_marks(axes: &Axes, marks: &[TimeMark]) -> Markup {
     let mut free_from = LEFT;
     let mut place = |mark: &TimeMark| {
         let x = axes.px(mark.t.clamp(axes.x.0, axes.x.1));
-        // A letter is about 6.5 units wide.
-        let width = mark.label.chars().count() as f64 * 6.5 + 8.0;
-        let from = if x + width > WIDTH - RIGHT { x - width } else { x };
+        // A letter is about 7 units wide.
+        let width = mark.label.chars().count() as f64 * 7.0 + 8.0;
+        let is_left = x + width > WIDTH - RIGHT;
+        let from = if is_left { x - width } else { x };
         let has_room = from >= free_from;
         if has_room {
             free_from = from + width;
         }
-        (x, has_room.then_some(from))
+        (x, has_room.then_some(if is_left { (x - 6.0, "end") } else { (x + 6.0, "start") }))
     };
     html! {
         @for mark in marks {
@@ -256,8 +257,8 @@ fn time_marks(axes: &Axes, marks: &[TimeMark]) -> Markup {
                 (line("refusal", (x, TOP), (x, HEIGHT - BOTTOM)))
                 circle.refusal-head cx=(tenth(x)) cy=(tenth(TOP)) r="4" {}
             }
-            @if let Some(from) = label {
-                (text("limit-name", (from + 6.0, HEIGHT - BOTTOM - 6.0), "start", &mark.label))
+            @if let Some((at, anchor)) = label {
+                (text("limit-name", (at, HEIGHT - BOTTOM - 6.0), anchor, &mark.label))
             }
         }
     }
@@ -332,7 +333,7 @@ pub fn matrix(name: &str, names: &[String], counts: &[Vec<u64>]) -> Option<Plot>
     let n = counts.len();
     counts.iter().flatten().find(|count| **count > 0)?;
     let named = n <= 24;
-    let (left, top) = if named { (118.0, 96.0) } else { (18.0, 18.0) };
+    let (left, top) = if named { (118.0, 96.0) } else { (18.0, 36.0) };
     let cell = if n <= 12 { 42.0 } else { 560.0 / n as f64 };
     let at = |row: usize, column: usize| (left + column as f64 * cell, top + row as f64 * cell);
     // The names of the last columns lean beyond them.
