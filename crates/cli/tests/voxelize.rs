@@ -540,3 +540,35 @@ fn points_that_can_never_be_in_memory_are_refused() -> Result {
     assert!(!folder.path("out.npy").exists());
     Ok(())
 }
+
+/// Means want a whole cloud in memory: where there is no room for it, that is told.
+#[cfg(target_os = "linux")]
+#[test]
+fn features_that_have_no_room_are_refused_and_do_not_end_the_process() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) = (empty_scan(&folder, "a.bin", 20_000_000)?, folder.name("out.npz"));
+    for more in
+        [&["--mode", "mean"][..], &["--mode", "max"], &["--mode", "mean", "--dtype", "sparse"]]
+    {
+        let words = [&words(&input, &out, &[])[..], more].concat().join(" ");
+        let words = if more.len() == 2 { words.replace("out.npz", "out.npy") } else { words };
+        let script = format!("ulimit -v 500000; exec {} {words}", env!("CARGO_BIN_EXE_plimsoll"));
+        let run =
+            Command::new("sh").args(["-c", &script]).env("RAYON_NUM_THREADS", "2").output()?;
+        let message = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(3), "{more:?}: {message}");
+        assert!(
+            message.contains("can never fit on") || message.contains("out of memory"),
+            "{message}"
+        );
+        assert_eq!(folder.names()?, ["a.bin"]);
+    }
+    Ok(())
+}
+
+/// A scan of KITTI's with so many points at the origin, which takes no room on the disk.
+fn empty_scan(folder: &Folder, name: &str, points: u64) -> Result<String> {
+    let path = folder.write(name, &[])?;
+    fs::File::options().write(true).open(&path)?.set_len(points * 16)?;
+    Ok(path)
+}

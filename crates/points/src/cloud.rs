@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use plimsoll_memory::{Error, Result};
 
+use crate::room;
+
 /// Points of single precision: x, y, z and features of each, one point after the other.
 ///
 /// Cheap to copy: the floats are shared, and may be in a file and not in memory.
@@ -142,7 +144,8 @@ impl Cloud {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] where the file is shorter than it was, or cannot be read any more.
+    /// [`Error::Device`] where the file is shorter than it was, or cannot be read any more;
+    /// [`Error::OutOfMemory`] where there is no room for them.
     pub fn read<'a>(&'a self, points: Range<usize>, buffer: &'a mut Vec<f32>) -> Result<&'a [f32]> {
         let place = |point: usize| {
             let place = point.saturating_mul(self.stride).saturating_add(self.range.start);
@@ -152,7 +155,7 @@ impl Cloud {
         match self.floats.in_memory() {
             Ok(floats) => Ok(floats.get(range).unwrap_or_default()),
             Err(file) => {
-                buffer.resize(range.len(), 0.0);
+                room::resize(buffer, range.len())?;
                 file.read(range, buffer)?;
                 Ok(buffer)
             }
