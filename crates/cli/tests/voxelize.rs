@@ -572,3 +572,41 @@ fn empty_scan(folder: &Folder, name: &str, points: u64) -> Result<String> {
     fs::File::options().write(true).open(&path)?.set_len(points * 16)?;
     Ok(path)
 }
+
+/// However large a piece is: each of these is one, and takes minutes to read.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_ends_the_work_while_points_are_read() -> Result {
+    let scans = Folder::new()?;
+    let hard = ["--hard", "--max-points", "1", "--max-voxels", "9", "--range", "0,0,0,4,4,4"];
+    for (points, more) in [
+        (1u64 << 36, &["--grid", "4,4,4", "--origin", "0,0,0"][..]),
+        (1 << 36, &["--grid", "4,4,4", "--origin", "0,0,0", "--mode", "count"]),
+        (1 << 30, &hard),
+    ] {
+        let folder = Folder::new()?;
+        let input = empty_scan(&scans, "a.bin", points)?;
+        let out = folder.name(if points == 1 << 30 { "out.npz" } else { "out.npy" });
+        let words = ["voxelize", &input, "--voxel-size", "1", "--backend", "host", "--out", &out];
+        let mut child = plimsoll(&[&words, more].concat()).spawn()?;
+        while !has_begun(&folder, child.id()) && child.try_wait()?.is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let told = Instant::now();
+        Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+        let ended = loop {
+            match child.try_wait()? {
+                None if told.elapsed() < Duration::from_secs(30) => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                ended => break ended,
+            }
+        };
+        child.kill()?;
+        child.wait()?;
+        assert_eq!(ended.and_then(|status| status.code()), Some(130), "{more:?}");
+        assert!(folder.names()?.is_empty());
+    }
+    Ok(())
+}

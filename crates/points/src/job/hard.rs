@@ -4,7 +4,7 @@
 
 use plimsoll_memory::{Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
 
-use super::{MOST_AT_ONCE, VoxelJob, VoxelProgress};
+use super::{MOST_AT_ONCE, VoxelJob, VoxelProgress, go_on};
 use crate::backend::VoxelBackend;
 use crate::backend::host::VoxelHost;
 use crate::cloud::Cloud;
@@ -119,15 +119,6 @@ impl HardJob<'_> {
         let host = self.backend.name() == VoxelHost::default().name();
         if host { self.room.min(self.available) } else { self.room }
     }
-}
-
-/// An error where the work is to end.
-fn go_on(go_on: bool) -> Result<()> {
-    if go_on {
-        return Ok(());
-    }
-    let why = "it was interrupted; nothing is left".to_string();
-    Err(Error::Device { call: "voxelize", why })
 }
 
 /// The work as far as it is done.

@@ -14,7 +14,7 @@ use plimsoll_memory::{AdaptiveRunner, Bytes, ChunkPlan, Error, Result, SAFETY_MA
 
 use crate::backend::host::{VoxelHost, bytes_between};
 use crate::backend::{Filled, VoxelBackend, VoxelPiece, VoxelTally, zeroed_words};
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, interrupted};
 use crate::read::{Batch, LoadedBytes};
 use crate::spec::{Cells, VoxelSpec};
 use crate::write::Sink;
@@ -242,6 +242,11 @@ impl Cut {
     }
 }
 
+/// An error where the work is to end.
+fn go_on(go_on: bool) -> Result<()> {
+    if go_on { Ok(()) } else { Err(interrupted()) }
+}
+
 /// The work as far as it is done.
 struct VoxelWork<'w> {
     job: &'w VoxelJob<'w>,
@@ -279,13 +284,7 @@ impl VoxelWork<'_> {
         }
         self.tally += tally;
         let total = self.total();
-        if (self.progress)(items.end, total) {
-            return Ok(());
-        }
-        Err(Error::Device {
-            call: "voxelize",
-            why: "it was interrupted; nothing is left".to_string(),
-        })
+        go_on((self.progress)(items.end, total))
     }
 
     fn dense(

@@ -12,7 +12,7 @@ use super::flaw::{Flaw, Read};
 use super::{
     CloudFormat, FileShape, cannot, clouds_in, no_reader, npy, npz, pcd, shape_by_start, shape_of,
 };
-use crate::cloud::{Cloud, InFile, read_exact_at};
+use crate::cloud::{Cloud, InFile, READ_AT_ONCE, StopFlag, read_exact_at};
 use crate::room::left_on_host;
 
 /// No packing makes less than one byte of this many.
@@ -55,24 +55,28 @@ struct OpenedCloud<'p> {
     file: File,
     path: &'p Path,
     length: usize,
+    stop: StopFlag,
 }
 
 impl<'p> OpenedCloud<'p> {
-    fn new(path: &'p Path) -> Result<OpenedCloud<'p>> {
+    fn new(path: &'p Path, stop: &StopFlag) -> Result<OpenedCloud<'p>> {
         let opened = files::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (length, file) = opened.map_err(|error| cannot(path, &error))?;
-        Ok(OpenedCloud { file, path, length: usize::try_from(length).unwrap_or(usize::MAX) })
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        Ok(OpenedCloud { file, path, length, stop: stop.clone() })
     }
 
     /// Some of its bytes.
     fn bytes(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let read = bytes.try_reserve_exact(range.len()).map_err(std::io::Error::from);
-        read.and_then(|()| {
-            bytes.resize(range.len(), 0);
-            read_exact_at(&self.file, &mut bytes, range.start as u64)
-        })
-        .map_err(|error| cannot(self.path, &error))?;
+        let room = bytes.try_reserve_exact(range.len()).map_err(std::io::Error::from);
+        room.map_err(|error| cannot(self.path, &error))?;
+        bytes.resize(range.len(), 0);
+        for (at, part) in range.step_by(READ_AT_ONCE).zip(bytes.chunks_mut(READ_AT_ONCE)) {
+            self.stop.check()?;
+            read_exact_at(&self.file, part, at as u64)
+                .map_err(|error| cannot(self.path, &error))?;
+        }
         Ok(bytes)
     }
 
@@ -118,7 +122,7 @@ impl FileEntry {
         format: CloudFormat,
         first: u64,
     ) -> Result<(FileEntry, bool)> {
-        let opened = OpenedCloud::new(&path)?;
+        let opened = OpenedCloud::new(&path, &StopFlag::default())?;
         let FileShape { counts, features, stacked } = opened.shape(format)?;
         let in_place = opened.in_place(format)?.is_some();
         let whole = matches!(format, CloudFormat::Ply | CloudFormat::Pcd);
@@ -152,14 +156,15 @@ impl FileEntry {
         &self,
         wanted: Range<usize>,
         features: bool,
+        stop: &StopFlag,
     ) -> Result<(Range<usize>, Vec<Cloud>)> {
         let all = 0..self.counts.len();
-        let opened = OpenedCloud::new(&self.path)?;
+        let opened = OpenedCloud::new(&self.path, stop)?;
         let shape = opened.shape(self.format)?;
         if let Some((start, extents)) = opened.in_place(self.format)? {
             let (file, path) = (opened.file, self.path.clone());
             let floats = InFile { file, path, start: start as u64 };
-            return Ok((all, Cloud::in_file(floats, extents)));
+            return Ok((all, Cloud::in_file(floats, extents, stop)));
         }
         let leaves_out = self.leaves_out(features);
         let features = if leaves_out { 0 } else { shape.features };
@@ -188,7 +193,7 @@ impl FileEntry {
                 clouds_in(format, &bytes, !leaves_out).map_err(flaw)?
             }
         };
-        let clouds = floats.into_iter().map(|floats| Cloud::from_points(floats, features));
+        let clouds = floats.into_iter().map(|floats| Cloud::from_file(floats, features, stop));
         Ok((range, clouds.collect::<Result<_>>()?))
     }
 

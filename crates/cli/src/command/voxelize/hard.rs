@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::extent::{CloudExtent, LostPoints};
 use super::flags::Args;
-use super::{check_apart, writes_may_fail};
+use super::{check_apart, extent_of, writes_may_fail};
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::page::{TextCell, TextPage, TextTone};
@@ -25,7 +25,9 @@ use plimsoll_points::open::{self, VoxelizeBackend};
 pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcome>> {
     // The numbers are looked at before the files are.
     let (Some(_), Some(path)) = (args.hard(false)?, &args.out) else { return Ok(None) };
+    let stop = Arc::new(AtomicBool::new(false));
     let batch = Batch::open_all(&args.input).or_bad_input(|| "the clouds cannot be read")?;
+    let batch = batch.stopped_by(&stop);
     let Some(spec) = args.hard(batch.is_stacked())? else { return Ok(None) };
     let columns = batch.features().or_bad_input(|| "the clouds differ in their features")? + 3;
     check_apart(args, path, &batch)?;
@@ -35,7 +37,6 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     let most =
         batch.counts().fold(0u64, |sum, points| sum.saturating_add(spec.most_voxels(points)));
     let mut file = HardFile::create(path, &spec, columns, most)?;
-    let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
     let start = Instant::now();
     let mut line = out.progress();
@@ -61,8 +62,7 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     let out_path = path.display().to_string();
     let mut answer = HardAnswer::new(out_path, &job, columns, &opened, &report, seconds);
     if answer.lost().are_most() {
-        let [depth, height, width] = spec.grid().dims();
-        answer.extent = CloudExtent::of(&batch, [width, height, depth])?;
+        answer.extent = extent_of(&batch, spec.grid(), &stop)?;
     }
     out.answer(&answer)?;
     Ok(Some(Outcome::Yes))
