@@ -610,3 +610,36 @@ fn a_signal_ends_the_work_while_points_are_read() -> Result {
     }
     Ok(())
 }
+
+/// A user who may have no more processes is one thread, and gets the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn where_no_thread_can_be_made_the_calling_one_does_the_work() -> Result {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new()?;
+    fs::set_permissions(folder.0.path(), fs::Permissions::from_mode(0o777))?;
+    let input = folder.write("a.npy", &plain(&many(5000, 6.0)))?;
+    // A user that has no other process.
+    let user = (1_000_000 + std::process::id()).to_string();
+    let alone = |words: &[&str]| {
+        let mut command = Command::new("prlimit");
+        command.args(["--nproc=1", "setpriv", "--reuid", &user, "--regid", &user]);
+        command.args(["--clear-groups", env!("CARGO_BIN_EXE_plimsoll")]).args(words).output()
+    };
+    if !alone(&["--version"]).is_ok_and(|run| run.status.success()) {
+        println!("skipped: only root can become another user, by setpriv");
+        return Ok(());
+    }
+    let hard = ["--hard", "--max-points", "9", "--max-voxels", "99", "--range", "0,0,0,4,2,1"];
+    let hard = [&hard[..], &GRID[2..4]].concat();
+    for (more, ending) in [(&GRID[..], "npy"), (&hard, "npz")] {
+        let (one, two) = (folder.name(&format!("1.{ending}")), folder.name(&format!("2.{ending}")));
+        let words =
+            |out| [&["voxelize", &input, "--backend", "host", "--out", out][..], more].concat();
+        json(&words(&one), 0)?;
+        let run = alone(&words(&two))?;
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        assert!(fs::read(&one)? == fs::read(&two)?, "{more:?}");
+    }
+    Ok(())
+}

@@ -16,7 +16,7 @@ use super::extent::{CloudExtent, LostPoints};
 use super::flags::Args;
 use super::{check_apart, extent_of, writes_may_fail};
 use crate::outcome::{OrBadInput, Outcome};
-use crate::output::{Answer, Output};
+use crate::output::{Answer, Output, ProgressLine};
 use crate::page::{TextCell, TextPage, TextTone};
 use crate::stop::{STOPPED, listen};
 use plimsoll_points::open::{self, VoxelizeBackend};
@@ -39,19 +39,8 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     let mut file = HardFile::create(path, &spec, columns, most)?;
     listen(&stop)?;
     let start = Instant::now();
-    let mut line = out.progress();
-    let rows = Cell::new(0);
-    let mut write = |made: &HardVoxels| {
-        file.write(made)?;
-        rows.set(file.rows());
-        Ok(())
-    };
-    let report = job.run(&mut write, &mut |done, total| {
-        let text = format!("voxelize: {done} of {total} clouds, {} voxels", rows.get());
-        line.show_part(&text, done, total);
-        !stop.load(Ordering::Relaxed)
-    });
-    drop(line);
+    let line = out.progress();
+    let report = open::with_threads(|| work(&job, &mut file, line, &stop));
     if stop.load(Ordering::Relaxed) && report.is_err() {
         crate::output::note("stopped; nothing was written");
         return Ok(Some(Outcome::Code(STOPPED)));
@@ -66,6 +55,25 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     }
     out.answer(&answer)?;
     Ok(Some(Outcome::Yes))
+}
+
+fn work(
+    job: &HardJob<'_>,
+    file: &mut HardFile,
+    mut line: ProgressLine,
+    stop: &AtomicBool,
+) -> plimsoll::Result<HardReport> {
+    let rows = Cell::new(0);
+    let mut write = |made: &HardVoxels| {
+        file.write(made)?;
+        rows.set(file.rows());
+        Ok(())
+    };
+    job.run(&mut write, &mut |done, total| {
+        let text = format!("voxelize: {done} of {total} clouds, {} voxels", rows.get());
+        line.show_part(&text, done, total);
+        !stop.load(Ordering::Relaxed)
+    })
 }
 
 /// Why points are read more than once.

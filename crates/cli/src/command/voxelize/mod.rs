@@ -27,7 +27,7 @@ use extent::CloudExtent;
 pub(crate) use flags::Args;
 
 use crate::outcome::{OrBadInput, Outcome};
-use crate::output::Output;
+use crate::output::{Output, ProgressLine};
 use crate::output_conflicts;
 use crate::stop::{STOPPED, listen};
 
@@ -65,7 +65,8 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let mut sink = Looking { file, preview, spec };
     listen(&stop)?;
     let start = Instant::now();
-    let report = work(&job, &mut sink, out, &stop);
+    let line = out.progress();
+    let report = open::with_threads(|| work(&job, &mut sink, line, &stop));
     if stop.load(Ordering::Relaxed) && report.is_err() {
         crate::output::note("stopped; nothing was written");
         return Ok(Outcome::Code(STOPPED));
@@ -140,10 +141,9 @@ fn writes_may_fail() -> anyhow::Result<()> {
 fn work(
     job: &VoxelJob<'_>,
     sink: &mut Looking,
-    out: &Output,
+    mut line: ProgressLine,
     stop: &AtomicBool,
 ) -> plimsoll::Result<VoxelReport> {
-    let mut line = out.progress();
     job.run(sink, &mut |done, total| {
         line.show_part(&format!("voxelize: {done} of {total} pieces"), done, total);
         !stop.load(Ordering::Relaxed)
