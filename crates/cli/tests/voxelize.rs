@@ -461,7 +461,7 @@ fn a_killed_run_leaves_no_file_that_looks_whole() -> Result {
         "--origin",
         "0,0,0",
         "--gpu-mem-limit",
-        "64KiB",
+        "1MiB",
         "--backend",
         "host",
         "--out",
@@ -640,6 +640,21 @@ fn where_no_thread_can_be_made_the_calling_one_does_the_work() -> Result {
         let run = alone(&words(&two))?;
         assert!(run.status.success(), "{}", text(&run.stderr));
         assert!(fs::read(&one)? == fs::read(&two)?, "{more:?}");
+    }
+    Ok(())
+}
+
+/// Whatever cannot be made within a limit is refused before anything is made.
+#[test]
+fn a_limit_that_nothing_fits_is_refused() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) = (folder.write("a.npy", &plain(&POINTS))?, folder.name("out.npy"));
+    for mode in ["occupancy", "count", "mean", "max"] {
+        let run = run(&words(&input, &out, &["--mode", mode, "--gpu-mem-limit", "1B"]))?;
+        let message = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(3), "{mode}: {message}");
+        assert!(message.contains("can never fit on 70 % of the 1 B available"), "{message}");
+        assert_eq!(folder.names()?, ["a.npy"]);
     }
     Ok(())
 }

@@ -257,11 +257,7 @@ impl Batch {
     /// What must be in memory of the clouds while they are used.
     pub(crate) fn loaded(&self, features: bool) -> LoadedBytes {
         let all = self.files.iter().map(|file| file.loaded(features));
-        all.fold(LoadedBytes::default(), |most, one| LoadedBytes {
-            each: most.each.max(one.each),
-            file: most.file.max(one.file),
-            whole: most.whole.max(one.whole),
-        })
+        all.fold(LoadedBytes::default(), LoadedBytes::max)
     }
 
     /// Clouds of a chunk at most, as each may be a file that is open.
