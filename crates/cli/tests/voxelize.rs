@@ -118,6 +118,7 @@ fn the_answer_has_every_field() -> Result {
         ("fallback", Value::Null),
         ("preview", Value::Null),
         ("output_bytes", 32.into()),
+        ("written_bytes", 160.into()),
         ("peak_source", "estimated".into()),
     ] {
         assert_eq!(made[field], value, "{field}");
@@ -164,6 +165,9 @@ fn modes_and_types_are_written_as_the_rules_say() -> Result {
     let (shape, bytes) = array(&folder.path("out.npy"))?;
     let coordinates = [0i32, 0, 0, 0, 1, 2].map(i32::to_le_bytes).concat();
     assert_eq!((shape.as_str(), bytes), ("(2, 3)", coordinates));
+    let page = text(&run(&words(&input, &out, &["--dtype", "sparse"]))?.stdout);
+    let written = page.lines().find(|line| line.trim_start().starts_with("written"));
+    assert!(written.is_some_and(|line| line.contains("152 B")), "{page}");
     Ok(())
 }
 
@@ -365,8 +369,8 @@ fn what_is_wrong_is_said_and_nothing_is_left() -> Result {
         (words(&folder.name("three.npy"), &out, &["--mode", "mean"]), "points without features"),
         (words(&folder.name("labels.npy"), &out, &[]), "byte 20: type '<i8'"),
         (words(&folder.name("odd.bin"), &out, &[]), "byte 16: 1 bytes are left over"),
-        (words(&folder.name("none.npy"), &out, &[]), "No such file"),
-        (words(&folder.name("none"), &out, &[]), "No such file"),
+        (words(&folder.name("none.npy"), &out, &[]), "none.npy: there is no such file"),
+        (words(&folder.name("none"), &out, &[]), "none: there is no such file"),
         (words(&folder.name("*.xyz"), &out, &[]), "no file there ends in .npy"),
         // A petabyte is refused before anything is made.
         (
@@ -535,8 +539,8 @@ fn points_that_can_never_be_in_memory_are_refused() -> Result {
     );
     let run = Command::new("sh").args(["-c", &script]).env("RAYON_NUM_THREADS", "2").output()?;
     let message = text(&run.stderr);
-    assert_eq!(run.status.code(), Some(2), "{message}");
-    assert!(message.contains("1.12 GiB in memory") && message.contains("f32"), "{message}");
+    assert_eq!(run.status.code(), Some(3), "{message}");
+    assert!(message.contains("1.12 GiB can never fit") && message.contains("f32"), "{message}");
     assert!(!folder.path("out.npy").exists());
     Ok(())
 }

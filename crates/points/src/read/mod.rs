@@ -311,6 +311,10 @@ impl Batch {
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> Error {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        let (value, range) = (format!("{}: there is no such file", path.display()), FILES);
+        return Error::Config { field: "input", value, range };
+    }
     Error::Unavailable { what: path.display().to_string(), why: error.to_string() }
 }
 
@@ -320,6 +324,9 @@ fn unknown(path: &Path) -> Error {
     }
     no_reader(path)
 }
+
+/// What can be given as clouds.
+const FILES: &str = "a file, a folder or a pattern such as 'scans/*.bin'";
 
 fn no_reader(path: &Path) -> Error {
     Error::Unavailable {

@@ -1,6 +1,7 @@
 //! `plimsoll voxelize --hard`: voxels as detection networks take them.
 
 use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -12,6 +13,7 @@ use plimsoll_points::network::{HardSpec, HardVoxels};
 use plimsoll_points::write::HardFile;
 use serde::Serialize;
 
+use super::answer::length_of;
 use super::extent::{CloudExtent, LostPoints};
 use super::flags::Args;
 use super::{check_apart, extent_of, writes_may_fail};
@@ -114,6 +116,8 @@ struct HardAnswer {
     peak_bytes: u64,
     peak_source: &'static str,
     output_bytes: u64,
+    /// The length of the file.
+    written_bytes: Option<u64>,
     /// From the first cloud read to the last voxel written.
     seconds: f64,
     points_per_second: f64,
@@ -143,6 +147,7 @@ impl HardAnswer {
         let device = opened.backend.peak_bytes().filter(|_| report.fallback.is_none());
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-9);
         HardAnswer {
+            written_bytes: length_of(Path::new(&out)),
             out,
             clouds: job.batch.clouds(),
             grid: spec.grid().dims(),
@@ -205,7 +210,7 @@ impl Answer for HardAnswer {
         let row = |name: &str, value: String, note: &str| {
             vec![name.into(), TextCell::figure(Some(value)), TextCell::new(note, TextTone::Faint)]
         };
-        let dropped = &self.dropped;
+        let (dropped, written) = (&self.dropped, self.written_bytes.map(Bytes));
         let on = if self.peak_source == "counted" { &self.backend } else { "host" };
         let speed = format!("{:.1} million points a second", self.points_per_second / 1e6);
         page.table(&[
@@ -222,7 +227,7 @@ impl Answer for HardAnswer {
                 Bytes(self.peak_bytes).to_string(),
                 &format!("{}, on {on}", self.peak_source),
             ),
-            row("written", Bytes(self.output_bytes).to_string(), ""),
+            row("written", written.map_or_else(|| "–".to_string(), |bytes| bytes.to_string()), ""),
             row("time", format!("{:.3} s", self.seconds), &speed),
         ]);
         if let Some(why) = &self.fallback {
