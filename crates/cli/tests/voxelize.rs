@@ -118,6 +118,7 @@ fn the_answer_has_every_field() -> Result {
         ("fallback", Value::Null),
         ("preview", Value::Null),
         ("output_bytes", 32.into()),
+        ("written_bytes", 160.into()),
         ("peak_source", "estimated".into()),
     ] {
         assert_eq!(made[field], value, "{field}");
@@ -164,6 +165,9 @@ fn modes_and_types_are_written_as_the_rules_say() -> Result {
     let (shape, bytes) = array(&folder.path("out.npy"))?;
     let coordinates = [0i32, 0, 0, 0, 1, 2].map(i32::to_le_bytes).concat();
     assert_eq!((shape.as_str(), bytes), ("(2, 3)", coordinates));
+    let page = text(&run(&words(&input, &out, &["--dtype", "sparse"]))?.stdout);
+    let written = page.lines().find(|line| line.trim_start().starts_with("written"));
+    assert!(written.is_some_and(|line| line.contains("152 B")), "{page}");
     Ok(())
 }
 
@@ -365,8 +369,8 @@ fn what_is_wrong_is_said_and_nothing_is_left() -> Result {
         (words(&folder.name("three.npy"), &out, &["--mode", "mean"]), "points without features"),
         (words(&folder.name("labels.npy"), &out, &[]), "byte 20: type '<i8'"),
         (words(&folder.name("odd.bin"), &out, &[]), "byte 16: 1 bytes are left over"),
-        (words(&folder.name("none.npy"), &out, &[]), "No such file"),
-        (words(&folder.name("none"), &out, &[]), "No such file"),
+        (words(&folder.name("none.npy"), &out, &[]), "none.npy: there is no such file"),
+        (words(&folder.name("none"), &out, &[]), "none: there is no such file"),
         (words(&folder.name("*.xyz"), &out, &[]), "no file there ends in .npy"),
         // A petabyte is refused before anything is made.
         (
@@ -461,7 +465,7 @@ fn a_killed_run_leaves_no_file_that_looks_whole() -> Result {
         "--origin",
         "0,0,0",
         "--gpu-mem-limit",
-        "64KiB",
+        "1MiB",
         "--backend",
         "host",
         "--out",
@@ -535,8 +539,126 @@ fn points_that_can_never_be_in_memory_are_refused() -> Result {
     );
     let run = Command::new("sh").args(["-c", &script]).env("RAYON_NUM_THREADS", "2").output()?;
     let message = text(&run.stderr);
-    assert_eq!(run.status.code(), Some(2), "{message}");
-    assert!(message.contains("1.12 GiB in memory") && message.contains("f32"), "{message}");
+    assert_eq!(run.status.code(), Some(3), "{message}");
+    assert!(message.contains("1.12 GiB can never fit") && message.contains("f32"), "{message}");
     assert!(!folder.path("out.npy").exists());
+    Ok(())
+}
+
+/// Means want a whole cloud in memory: where there is no room for it, that is told.
+#[cfg(target_os = "linux")]
+#[test]
+fn features_that_have_no_room_are_refused_and_do_not_end_the_process() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) = (empty_scan(&folder, "a.bin", 20_000_000)?, folder.name("out.npz"));
+    for more in
+        [&["--mode", "mean"][..], &["--mode", "max"], &["--mode", "mean", "--dtype", "sparse"]]
+    {
+        let words = [&words(&input, &out, &[])[..], more].concat().join(" ");
+        let words = if more.len() == 2 { words.replace("out.npz", "out.npy") } else { words };
+        let script = format!("ulimit -v 500000; exec {} {words}", env!("CARGO_BIN_EXE_plimsoll"));
+        let run =
+            Command::new("sh").args(["-c", &script]).env("RAYON_NUM_THREADS", "2").output()?;
+        let message = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(3), "{more:?}: {message}");
+        assert!(
+            message.contains("can never fit on") || message.contains("out of memory"),
+            "{message}"
+        );
+        assert_eq!(folder.names()?, ["a.bin"]);
+    }
+    Ok(())
+}
+
+/// A scan of KITTI's with so many points at the origin, which takes no room on the disk.
+fn empty_scan(folder: &Folder, name: &str, points: u64) -> Result<String> {
+    let path = folder.write(name, &[])?;
+    fs::File::options().write(true).open(&path)?.set_len(points * 16)?;
+    Ok(path)
+}
+
+/// However large a piece is: each of these is one, and takes minutes to read.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_ends_the_work_while_points_are_read() -> Result {
+    let scans = Folder::new()?;
+    let hard = ["--hard", "--max-points", "1", "--max-voxels", "9", "--range", "0,0,0,4,4,4"];
+    for (points, more) in [
+        (1u64 << 36, &["--grid", "4,4,4", "--origin", "0,0,0"][..]),
+        (1 << 36, &["--grid", "4,4,4", "--origin", "0,0,0", "--mode", "count"]),
+        (1 << 30, &hard),
+    ] {
+        let folder = Folder::new()?;
+        let input = empty_scan(&scans, "a.bin", points)?;
+        let out = folder.name(if points == 1 << 30 { "out.npz" } else { "out.npy" });
+        let words = ["voxelize", &input, "--voxel-size", "1", "--backend", "host", "--out", &out];
+        let mut child = plimsoll(&[&words, more].concat()).spawn()?;
+        while !has_begun(&folder, child.id()) && child.try_wait()?.is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let told = Instant::now();
+        Command::new("kill").args(["-TERM", &child.id().to_string()]).status()?;
+        let ended = loop {
+            match child.try_wait()? {
+                None if told.elapsed() < Duration::from_secs(30) => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                ended => break ended,
+            }
+        };
+        child.kill()?;
+        child.wait()?;
+        assert_eq!(ended.and_then(|status| status.code()), Some(130), "{more:?}");
+        assert!(folder.names()?.is_empty());
+    }
+    Ok(())
+}
+
+/// A user who may have no more processes is one thread, and gets the same.
+#[cfg(target_os = "linux")]
+#[test]
+fn where_no_thread_can_be_made_the_calling_one_does_the_work() -> Result {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new()?;
+    fs::set_permissions(folder.0.path(), fs::Permissions::from_mode(0o777))?;
+    let input = folder.write("a.npy", &plain(&many(5000, 6.0)))?;
+    // A user that has no other process.
+    let user = (1_000_000 + std::process::id()).to_string();
+    let alone = |words: &[&str]| {
+        let mut command = Command::new("prlimit");
+        command.args(["--nproc=1", "setpriv", "--reuid", &user, "--regid", &user]);
+        command.args(["--clear-groups", env!("CARGO_BIN_EXE_plimsoll")]).args(words).output()
+    };
+    if !alone(&["--version"]).is_ok_and(|run| run.status.success()) {
+        println!("skipped: only root can become another user, by setpriv");
+        return Ok(());
+    }
+    let hard = ["--hard", "--max-points", "9", "--max-voxels", "99", "--range", "0,0,0,4,2,1"];
+    let hard = [&hard[..], &GRID[2..4]].concat();
+    for (more, ending) in [(&GRID[..], "npy"), (&hard, "npz")] {
+        let (one, two) = (folder.name(&format!("1.{ending}")), folder.name(&format!("2.{ending}")));
+        let words =
+            |out| [&["voxelize", &input, "--backend", "host", "--out", out][..], more].concat();
+        json(&words(&one), 0)?;
+        let run = alone(&words(&two))?;
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        assert!(fs::read(&one)? == fs::read(&two)?, "{more:?}");
+    }
+    Ok(())
+}
+
+/// Whatever cannot be made within a limit is refused before anything is made.
+#[test]
+fn a_limit_that_nothing_fits_is_refused() -> Result {
+    let folder = Folder::new()?;
+    let (input, out) = (folder.write("a.npy", &plain(&POINTS))?, folder.name("out.npy"));
+    for mode in ["occupancy", "count", "mean", "max"] {
+        let run = run(&words(&input, &out, &["--mode", mode, "--gpu-mem-limit", "1B"]))?;
+        let message = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(3), "{mode}: {message}");
+        assert!(message.contains("can never fit on 70 % of the 1 B available"), "{message}");
+        assert_eq!(folder.names()?, ["a.npy"]);
+    }
     Ok(())
 }

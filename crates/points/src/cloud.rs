@@ -10,18 +10,49 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_memory::{Error, Result};
+
+use crate::room;
 
 /// Points of single precision: x, y, z and features of each, one point after the other.
 ///
 /// Cheap to copy: the floats are shared, and may be in a file and not in memory.
 #[derive(Debug, Clone)]
 pub struct Cloud {
-    floats: Arc<Floats>,
+    source: Arc<CloudSource>,
     range: Range<usize>,
     stride: usize,
 }
+
+/// Where floats are, and who may end their reading.
+#[derive(Debug)]
+struct CloudSource {
+    floats: Floats,
+    stop: StopFlag,
+}
+
+/// Ends all reading of points, once somebody sets it; none where nobody can.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct StopFlag(pub(crate) Option<Arc<AtomicBool>>);
+
+impl StopFlag {
+    /// An error where the work is to end.
+    pub(crate) fn check(&self) -> Result<()> {
+        let is_set = self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed));
+        if is_set { Err(interrupted()) } else { Ok(()) }
+    }
+}
+
+/// Somebody ended the work.
+pub(crate) fn interrupted() -> Error {
+    let why = "it was interrupted; nothing is left".to_string();
+    Error::Device { call: "voxelize", why }
+}
+
+/// Bytes that are read between two looks at the flag.
+pub(crate) const READ_AT_ONCE: usize = 64 << 20;
 
 enum Floats {
     Owned(Vec<f32>),
@@ -63,8 +94,16 @@ pub(crate) struct InFile {
 }
 
 impl InFile {
-    fn read(&self, range: Range<usize>, to: &mut [f32]) -> Result<()> {
-        let at = self.start + 4 * range.start as u64;
+    fn read(&self, range: Range<usize>, to: &mut [f32], stop: &StopFlag) -> Result<()> {
+        for (part, to) in to.chunks_mut(READ_AT_ONCE / 4).enumerate() {
+            stop.check()?;
+            self.read_part(range.start + part * (READ_AT_ONCE / 4), to)?;
+        }
+        Ok(())
+    }
+
+    fn read_part(&self, start: usize, to: &mut [f32]) -> Result<()> {
+        let at = self.start + 4 * start as u64;
         read_exact_at(&self.file, bytemuck::cast_slice_mut(to), at).map_err(|error| {
             let why = match error.kind() {
                 std::io::ErrorKind::UnexpectedEof => "it was cut while it was read".to_string(),
@@ -101,7 +140,7 @@ impl Cloud {
     /// [`Error::Config`] where the floats do not make whole points.
     pub fn from_points(floats: Vec<f32>, features: usize) -> Result<Cloud> {
         let count = floats.len();
-        Cloud::whole(Floats::Owned(floats), count, features)
+        Cloud::whole(Floats::Owned(floats), count, features, StopFlag::default())
     }
 
     /// The same of memory that somebody else owns, which is not copied.
@@ -111,10 +150,16 @@ impl Cloud {
     /// As [`Cloud::from_points`].
     pub fn from_shared(floats: SharedFloats, features: usize) -> Result<Cloud> {
         let count = (*floats).as_ref().len();
-        Cloud::whole(Floats::Shared(floats), count, features)
+        Cloud::whole(Floats::Shared(floats), count, features, StopFlag::default())
     }
 
-    fn whole(floats: Floats, count: usize, features: usize) -> Result<Cloud> {
+    /// The points of a file, that were read into memory.
+    pub(crate) fn from_file(floats: Vec<f32>, features: usize, stop: &StopFlag) -> Result<Cloud> {
+        let count = floats.len();
+        Cloud::whole(Floats::Owned(floats), count, features, stop.clone())
+    }
+
+    fn whole(floats: Floats, count: usize, features: usize, stop: StopFlag) -> Result<Cloud> {
         let stride = features.saturating_add(3);
         if !count.is_multiple_of(stride) {
             return Err(Error::Config {
@@ -123,14 +168,20 @@ impl Cloud {
                 range: "a multiple of 3 + features",
             });
         }
-        Ok(Cloud { floats: Arc::new(floats), range: 0..count, stride })
+        let source = Arc::new(CloudSource { floats, stop });
+        Ok(Cloud { source, range: 0..count, stride })
     }
 
     /// The clouds of a file, `points` points each.
-    pub(crate) fn in_file(file: InFile, [clouds, points, stride]: [usize; 3]) -> Vec<Cloud> {
-        let (floats, each) = (Arc::new(Floats::InFile(file)), points * stride);
+    pub(crate) fn in_file(
+        file: InFile,
+        [clouds, points, stride]: [usize; 3],
+        stop: &StopFlag,
+    ) -> Vec<Cloud> {
+        let source = CloudSource { floats: Floats::InFile(file), stop: stop.clone() };
+        let (source, each) = (Arc::new(source), points * stride);
         let one = |cloud: usize| Cloud {
-            floats: Arc::clone(&floats),
+            source: Arc::clone(&source),
             range: cloud * each..(cloud + 1) * each,
             stride,
         };
@@ -142,18 +193,21 @@ impl Cloud {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] where the file is shorter than it was, or cannot be read any more.
+    /// [`Error::Device`] where the file is shorter than it was, cannot be read any more, or the
+    /// work was interrupted; [`Error::OutOfMemory`] where there is no room for them.
     pub fn read<'a>(&'a self, points: Range<usize>, buffer: &'a mut Vec<f32>) -> Result<&'a [f32]> {
         let place = |point: usize| {
             let place = point.saturating_mul(self.stride).saturating_add(self.range.start);
             place.min(self.range.end)
         };
         let range = place(points.start)..place(points.end);
-        match self.floats.in_memory() {
+        let CloudSource { floats, stop } = &*self.source;
+        stop.check()?;
+        match floats.in_memory() {
             Ok(floats) => Ok(floats.get(range).unwrap_or_default()),
             Err(file) => {
-                buffer.resize(range.len(), 0.0);
-                file.read(range, buffer)?;
+                room::resize(buffer, range.len())?;
+                file.read(range, buffer, stop)?;
                 Ok(buffer)
             }
         }
@@ -165,7 +219,7 @@ impl Cloud {
     ///
     /// As [`Cloud::read`].
     pub fn floats(&self) -> Result<Cow<'_, [f32]>> {
-        match self.floats.in_memory() {
+        match self.source.floats.in_memory() {
             Ok(floats) => Ok(Cow::Borrowed(floats.get(self.range.clone()).unwrap_or_default())),
             Err(_) => {
                 let mut buffer = Vec::new();
@@ -202,7 +256,7 @@ impl Cloud {
     /// What it takes of the memory: nothing where the points are read from a file in passing.
     #[must_use]
     pub fn bytes_in_memory(&self) -> u64 {
-        if self.floats.in_memory().is_ok() { self.range.len() as u64 * 4 } else { 0 }
+        if self.source.floats.in_memory().is_ok() { self.range.len() as u64 * 4 } else { 0 }
     }
 }
 
@@ -246,7 +300,7 @@ mod tests {
         )
         .unwrap();
         let held = InFile { file: file.reopen().unwrap(), path: file.path().into(), start: 4 };
-        let clouds = Cloud::in_file(held, [2, 2, 3]);
+        let clouds = Cloud::in_file(held, [2, 2, 3], &StopFlag::default());
         let mut buffer = Vec::new();
         assert_eq!(clouds[1].read(1..2, &mut buffer).unwrap(), [9.0, 10.0, 11.0]);
         assert_eq!(clouds[0].floats().unwrap()[..], floats[..6]);

@@ -5,6 +5,7 @@ use std::path::Path;
 use plimsoll_machine::platform::{memory_left, system_memory};
 use plimsoll_memory::backend::{BackendKind, DeviceId};
 use plimsoll_memory::{Bytes, Error, MemoryConfig, Result};
+use rayon::ThreadPoolBuilder;
 
 use crate::backend::device::VoxelDevice;
 use crate::backend::host::VoxelHost;
@@ -21,6 +22,19 @@ pub struct VoxelizeBackend {
     pub source: String,
     /// What may be used of the host's memory.
     pub room: Bytes,
+}
+
+/// Does work with a thread for each processor, or with the calling thread alone where the system
+/// lets this process have no more: the threads that others would start on their own end it then.
+pub fn with_threads<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    match ThreadPoolBuilder::new().build() {
+        Ok(threads) => threads.install(work),
+        Err(error) => {
+            tracing::info!(%error, "one thread does the work");
+            let _only = ThreadPoolBuilder::new().num_threads(1).use_current_thread().build();
+            work()
+        }
+    }
 }
 
 /// The backend that was asked for; by default the GPU where there is one, otherwise the host.

@@ -6,11 +6,13 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use plimsoll_memory::Bytes;
-use plimsoll_points::Batch;
+use plimsoll_memory::{Bytes, Error, Result};
+use plimsoll_points::backend::Filled;
 use plimsoll_points::backend::host::VoxelHost;
-use plimsoll_points::job::HardJob;
+use plimsoll_points::job::{HardJob, VoxelJob};
 use plimsoll_points::network::{HardHost, HardSlices, HardSpec, HardVoxels, PointBatch};
+use plimsoll_points::write::Sink;
+use plimsoll_points::{Batch, Cells, VoxelGrid, VoxelMode, VoxelSpec};
 
 struct Counting;
 
@@ -95,6 +97,69 @@ fn a_cloud_on_the_disk_is_made_within_less_than_it_takes() {
         let made = made.map(|hash| hash.finish());
         assert_eq!(*whole.get_or_insert(made), made, "{room}");
     }
+}
+
+/// Takes everything and keeps nothing.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn dense(&mut self, _: u64, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn sparse(&mut self, _: u64, _: &Filled) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn grids_are_made_within_what_was_given_or_refused() {
+    let _alone = ALONE.lock();
+    let points: Vec<f32> =
+        (0..200_000u32).flat_map(|n| [n % 60, n / 60 % 60, n % 61, n].map(|v| v as f32)).collect();
+    let numbers: &[u8] = bytemuck::cast_slice(&points);
+    let folder = tempfile::tempdir().unwrap();
+    let header = "ply\nformat binary_little_endian 1.0\nelement vertex 200000\nproperty float x\n\
+                  property float y\nproperty float z\nproperty float i\nend_header\n";
+    let tiny = "\x01\0\x76\0{'descr': '<f4', 'fortran_order': False, 'shape': (50000, 4, 4)}";
+    let tiny = [b"\x93NUMPY", format!("{tiny:<123}\n").as_bytes(), numbers].concat();
+    let small = VoxelGrid::new([2; 3], [32.0; 3], [0.0; 3]).unwrap();
+    let large = VoxelGrid::new([64; 3], [1.0; 3], [0.0; 3]).unwrap();
+    let least = |name: &str, bytes: &[u8], grid, mode, cells| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let spec = VoxelSpec::new(grid, mode, cells, 1).unwrap();
+        let rooms = [1 << 30, 24 << 20, 12 << 20, 8 << 20, 5 << 20, 1 << 20, 600 << 10, 1];
+        let made = rooms.into_iter().filter(|room| {
+            let (backend, room) = (&VoxelHost::default(), Bytes(*room));
+            let mut report = None;
+            let batch = Batch::open(&path).unwrap();
+            let (chunk, available) = (None, room);
+            let job =
+                VoxelJob { batch: &batch, spec, backend, or_host: false, chunk, available, room };
+            let peak = peak_of(|| report = Some(job.run(&mut Nowhere, &mut |_, _| true)));
+            match report.unwrap() {
+                Err(Error::NeverFits { .. }) => false,
+                Err(error) => panic!("{error}"),
+                Ok(report) => {
+                    let said = report.peak_bytes;
+                    assert!(peak as u64 <= room.get() && said <= room.get(), "{peak} {report:?}");
+                    assert!(peak as u64 <= said + (64 << 10), "{name} {mode} {peak} {report:?}");
+                    true
+                }
+            }
+        });
+        made.min()
+    };
+    let (occupancy, f32) = (VoxelMode::Occupancy, Cells::F32);
+    assert_eq!(least("a.bin", numbers, large, occupancy, f32), Some(600 << 10));
+    assert_eq!(least("a.bin", numbers, large, VoxelMode::Count, f32), Some(5 << 20));
+    assert_eq!(least("a.bin", numbers, large, VoxelMode::Mean, f32), Some(8 << 20));
+    assert_eq!(least("a.bin", numbers, large, VoxelMode::Count, Cells::Sparse), Some(1 << 20));
+    let ply = [header.as_bytes(), numbers].concat();
+    assert_eq!(least("a.ply", &ply, large, occupancy, f32), Some(12 << 20));
+    // Clouds of four points each: what is kept of each is more than its points.
+    assert_eq!(least("tiny.npy", &tiny, small, occupancy, f32), Some(5 << 20));
 }
 
 #[test]

@@ -4,12 +4,12 @@
 
 use plimsoll_memory::{Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
 
-use super::{MOST_AT_ONCE, VoxelJob, VoxelProgress};
+use super::plan::MOST_AT_ONCE;
+use super::{VoxelJob, VoxelProgress, go_on};
 use crate::backend::VoxelBackend;
 use crate::backend::host::VoxelHost;
 use crate::cloud::Cloud;
 use crate::network::{HardPasses, HardSpec, HardVoxels, MOST_POINTS, PassRoom, PointBatch};
-use crate::read::LoadedBytes;
 
 /// Hard voxels to make, and within what.
 pub type HardJob<'a> = VoxelJob<'a, HardSpec>;
@@ -58,8 +58,8 @@ impl HardJob<'_> {
     pub fn run(&self, sink: HardSink<'_>, progress: VoxelProgress<'_>) -> Result<HardReport> {
         let (total, columns) = (self.batch.clouds(), self.batch.features()? + 3);
         let at_once = self.clouds_at_once(columns)?;
-        let LoadedBytes { each, file, .. } = self.batch.loaded(true);
-        let taken = Bytes(each.saturating_mul(at_once).saturating_add(file));
+        let loaded = self.batch.loaded(true);
+        let taken = Bytes(loaded.each.saturating_mul(at_once).saturating_add(loaded.fixed()));
         let mut work = HardWork {
             job: self,
             passes: HardPasses::new(self.spec),
@@ -77,7 +77,8 @@ impl HardJob<'_> {
         while done < total {
             let end = (done + at_once).min(total);
             let clouds = self.batch.load(done..end, true)?;
-            work.loaded = clouds.iter().map(Cloud::bytes_in_memory).sum();
+            work.loaded = loaded.held_by(&clouds);
+            work.report.peak_bytes = work.report.peak_bytes.max(work.loaded + loaded.beside);
             for (cloud, number) in clouds.iter().zip(done..) {
                 let mut look = || go_on(progress(number, total));
                 work.cloud(cloud, number as usize, sink, &mut look)?;
@@ -96,10 +97,10 @@ impl HardJob<'_> {
     /// takes is taken once.
     fn clouds_at_once(&self, columns: usize) -> Result<u64> {
         let points = self.batch.counts().max().unwrap_or(0);
-        let LoadedBytes { each, file, .. } = self.batch.loaded(true);
+        let loaded = self.batch.loaded(true);
         let least = PassRoom::least(&self.spec, points).bytes(&self.spec, points, columns);
-        let fixed = Bytes(least.saturating_add(file));
-        let each = Bytes(each.max(1));
+        let fixed = Bytes(least.saturating_add(loaded.fixed()));
+        let each = Bytes(loaded.each.max(1));
         let room = self.room_on_host();
         let plan = ChunkPlan::new(self.batch.clouds(), each, room).with_fixed(fixed).config();
         let plan = plan.map_err(|error| match error {
@@ -119,15 +120,6 @@ impl HardJob<'_> {
         let host = self.backend.name() == VoxelHost::default().name();
         if host { self.room.min(self.available) } else { self.room }
     }
-}
-
-/// An error where the work is to end.
-fn go_on(go_on: bool) -> Result<()> {
-    if go_on {
-        return Ok(());
-    }
-    let why = "it was interrupted; nothing is left".to_string();
-    Err(Error::Device { call: "voxelize", why })
 }
 
 /// The work as far as it is done.

@@ -7,24 +7,21 @@
 //! any will do, leaves all of it to the host. None of this can be seen in the result.
 
 mod hard;
+mod plan;
 
 use std::ops::Range;
 
-use plimsoll_memory::{AdaptiveRunner, Bytes, ChunkPlan, Error, Result, SAFETY_MARGIN};
+use plimsoll_memory::{AdaptiveRunner, Bytes, Error, Result};
 
 use crate::backend::host::{VoxelHost, bytes_between};
 use crate::backend::{Filled, VoxelBackend, VoxelPiece, VoxelTally, zeroed_words};
-use crate::cloud::Cloud;
-use crate::read::{Batch, LoadedBytes};
+use crate::cloud::interrupted;
+use crate::read::Batch;
 use crate::spec::{Cells, VoxelSpec};
 use crate::write::Sink;
 
 pub use hard::{HardJob, HardReport, HardSink};
-
-/// The most that is made before it is written: more gains nothing, and keeps the caches busy.
-const MOST_AT_ONCE: u64 = 256 << 20;
-/// Voxels of the smallest slab, and what every slab but the last is a multiple of.
-const SMALLEST_SLAB: u64 = 1 << 16;
+pub use plan::Cut;
 
 /// What to make, and within what: grids, or what another `spec` says.
 pub struct VoxelJob<'a, S = VoxelSpec> {
@@ -43,18 +40,6 @@ pub struct VoxelJob<'a, S = VoxelSpec> {
     pub available: Bytes,
     /// What may be used of the host's, where results wait to be written.
     pub room: Bytes,
-}
-
-/// How the work was cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Cut {
-    /// Clouds of a chunk.
-    pub clouds: u64,
-    /// Pieces that the grid of one cloud is cut into.
-    pub slabs: u64,
-    /// Voxels of all slabs but the last.
-    pub slab_voxels: u64,
 }
 
 /// What the work came to.
@@ -81,75 +66,6 @@ pub struct VoxelReport {
 pub type VoxelProgress<'p> = &'p mut dyn FnMut(u64, u64) -> bool;
 
 impl VoxelJob<'_> {
-    /// How the work will be cut.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Config`] for chunks of no clouds.
-    pub fn cut(&self) -> Result<Cut> {
-        if self.chunk == Some(0) {
-            return Err(Error::Config {
-                field: "chunk",
-                value: "0".to_string(),
-                range: "auto or a number of clouds above 0",
-            });
-        }
-        let voxels = self.spec.grid().voxels();
-        let points = self.batch.counts().max().unwrap_or(0);
-        // Points that must be loaded are the host's, whoever makes voxels of them.
-        let of_features = self.spec.mode().of_features();
-        let LoadedBytes { each, file, whole } = self.batch.loaded(of_features);
-        // Features are gone through by voxel, all over a cloud.
-        let each = if of_features { each.max(whole) } else { each };
-        let host = VoxelHost::default();
-        let left = self.backend.left_to_host(&self.spec, voxels).is_some();
-        let (backend, available): (&dyn VoxelBackend, Bytes) =
-            if left { (&host, self.room) } else { (self.backend, self.available) };
-        let on_host = backend.name() == host.name();
-        let (beside, taken) = if on_host { (each, Bytes(file)) } else { (0, Bytes::ZERO) };
-        let working = |span| {
-            let own = backend.working_bytes(&self.spec, points, span);
-            Bytes(own.saturating_add(beside))
-        };
-        let usable = available.saturating_sub(taken).fraction(SAFETY_MARGIN);
-        let result = self.spec.cloud_bytes(voxels);
-        // Every slab goes through all points, so it makes no fewer bytes than they have.
-        let ample = MOST_AT_ONCE.max(points.saturating_mul(12));
-        if working(voxels) > usable || result / 4 > ample {
-            return Ok(self.slabs(working, usable, ample));
-        }
-        // The result of a chunk waits on the host until it is written.
-        let one = working(voxels).max(Bytes(result.saturating_add(each)));
-        let most = Bytes((MOST_AT_ONCE.max(one.get()) as f64 / SAFETY_MARGIN).ceil() as u64);
-        let room = self.room.saturating_sub(Bytes(file));
-        let most = if self.chunk.is_some() { room } else { most.min(room) };
-        let plan = ChunkPlan::new(self.batch.clouds(), one, most).config();
-        let fitting = plan.map_or(1, |plan| plan.chunk_size.clamp(1, self.batch.most_at_once()));
-        let clouds = self.chunk.map_or(fitting, |wanted| wanted.min(fitting));
-        Ok(Cut { clouds, slabs: 1, slab_voxels: voxels })
-    }
-
-    /// One cloud is too large, or so large that nobody would hear of it for long: slabs of its
-    /// grid, of which one fits beside what no cut makes smaller; where not even that fits,
-    /// slabs that are little beside it.
-    fn slabs(&self, working: impl Fn(u64) -> Bytes, usable: Bytes, ample: u64) -> Cut {
-        let voxels = self.spec.grid().voxels();
-        let fixed = working(0);
-        let little = Bytes(fixed.get().saturating_add(fixed.get() / 16));
-        let usable = usable.max(little);
-        let mut slab_voxels = voxels;
-        while slab_voxels > SMALLEST_SLAB {
-            // Bits of a slab begin with a word, and tiles with a tile.
-            slab_voxels =
-                slab_voxels.div_ceil(2).next_multiple_of(SMALLEST_SLAB).min(slab_voxels - 1);
-            if working(slab_voxels) <= usable && self.spec.cloud_bytes(slab_voxels) <= ample {
-                break;
-            }
-        }
-        slab_voxels = slab_voxels.next_multiple_of(SMALLEST_SLAB).min(voxels);
-        Cut { clouds: 1, slabs: voxels.div_ceil(slab_voxels), slab_voxels }
-    }
-
     /// Does all of it.
     ///
     /// # Errors
@@ -157,8 +73,16 @@ impl VoxelJob<'_> {
     /// What reading, making or writing ended with; [`Error::Device`] where `progress` ended it.
     pub fn run(&self, sink: &mut dyn Sink, progress: VoxelProgress<'_>) -> Result<VoxelReport> {
         let (cut, tally) = (self.cut()?, VoxelTally::default());
-        let mut work =
-            VoxelWork { job: self, cut, sink, progress, tally, peak: 0, room: Vec::new() };
+        let mut work = VoxelWork {
+            job: self,
+            cut,
+            sink,
+            progress,
+            tally,
+            peak: 0,
+            points: 0,
+            room: Vec::new(),
+        };
         let (mut done, mut chunks, mut retries, mut on_host) = (0, 0, 0, 0);
         let (host, mut backend) = (VoxelHost::default(), self.backend);
         let mut fallback = self.backend.left_to_host(&self.spec, self.spec.grid().voxels());
@@ -219,27 +143,9 @@ impl VoxelJob<'_> {
     }
 }
 
-impl Cut {
-    /// Items of a chunk: clouds, or one slab.
-    fn at_once(&self) -> u64 {
-        if self.slabs > 1 { 1 } else { self.clouds }
-    }
-
-    /// Slabs of half the size, and what the item `done` is among them; none where there are no
-    /// smaller ones.
-    fn halved(&self, spec: &VoxelSpec, done: u64) -> Option<(Cut, u64)> {
-        let voxels = spec.grid().voxels();
-        let half = match self.slabs {
-            1 => self.slab_voxels.div_ceil(2).next_multiple_of(SMALLEST_SLAB),
-            // So every slab is two of the new ones, and these begin with a word all the same.
-            _ => self.slab_voxels / 2,
-        };
-        if half >= self.slab_voxels || half % 64 != 0 {
-            return None;
-        }
-        let cut = Cut { clouds: 1, slabs: voxels.div_ceil(half), slab_voxels: half };
-        Some((cut, done / self.slabs * cut.slabs + done % self.slabs * 2))
-    }
+/// An error where the work is to end.
+fn go_on(go_on: bool) -> Result<()> {
+    if go_on { Ok(()) } else { Err(interrupted()) }
 }
 
 /// The work as far as it is done.
@@ -250,6 +156,8 @@ struct VoxelWork<'w> {
     progress: VoxelProgress<'w>,
     tally: VoxelTally,
     peak: u64,
+    /// What the points of the chunk take.
+    points: u64,
     /// Where results wait to be written, from one chunk to the next: fresh memory costs more
     /// than writing it.
     room: Vec<u64>,
@@ -267,7 +175,11 @@ impl VoxelWork<'_> {
         let all = self.job.spec.grid().voxels();
         let start = slab * self.cut.slab_voxels;
         let voxels = start..if slabs == 1 { all } else { all.min(start + self.cut.slab_voxels) };
-        let loaded = self.job.batch.load(clouds.clone(), self.job.spec.mode().of_features())?;
+        let of_features = self.job.spec.mode().of_features();
+        let loaded = self.job.batch.load(clouds.clone(), of_features)?;
+        let held = self.job.batch.loaded(of_features);
+        self.points = held.held_by(&loaded);
+        self.peak = self.peak.max(self.points.saturating_add(held.beside));
         let piece = VoxelPiece { clouds: &loaded, spec: &self.job.spec, voxels };
         let mut tally = match self.job.spec.cells() {
             Cells::Sparse => self.sparse(backend, &piece, clouds.start)?,
@@ -279,13 +191,7 @@ impl VoxelWork<'_> {
         }
         self.tally += tally;
         let total = self.total();
-        if (self.progress)(items.end, total) {
-            return Ok(());
-        }
-        Err(Error::Device {
-            call: "voxelize",
-            why: "it was interrupted; nothing is left".to_string(),
-        })
+        go_on((self.progress)(items.end, total))
     }
 
     fn dense(
@@ -298,7 +204,7 @@ impl VoxelWork<'_> {
         let whole = spec.plane_bytes(spec.grid().voxels());
         let is_whole = piece.voxels == (0..spec.grid().voxels());
         let start = first.saturating_mul(whole).saturating_mul(spec.planes());
-        self.hold(piece, piece.bytes());
+        self.hold(piece, piece.bytes(), &[]);
         if is_whole && let Some(out) = self.sink.in_place(start, piece.bytes()) {
             return backend.dense(piece, out);
         }
@@ -331,19 +237,17 @@ impl VoxelWork<'_> {
     ) -> Result<VoxelTally> {
         let (filled, tally) = backend.sparse(piece)?;
         let rows = filled.iter().map(|filled| filled.voxels.len() as u64).sum();
-        self.hold(piece, Filled::bytes_of(rows, self.job.spec.features() as u64));
+        self.hold(piece, Filled::bytes_of(rows, self.job.spec.features() as u64), &filled);
         for (index, filled) in filled.iter().enumerate() {
             self.sink.sparse(first + index as u64, filled)?;
         }
         Ok(tally)
     }
 
-    /// Counts what a piece took: its points where they are in memory, the result, and what lies
-    /// between.
-    fn hold(&mut self, piece: &VoxelPiece<'_>, result: u64) {
-        let points: u64 = piece.clouds.iter().map(Cloud::bytes_in_memory).sum();
-        let held = points.saturating_add(result).saturating_add(bytes_between(piece));
-        self.peak = self.peak.max(held);
+    /// Counts what a piece took: its points, the result, and what lies between.
+    fn hold(&mut self, piece: &VoxelPiece<'_>, result: u64, filled: &[Filled]) {
+        let made = result.saturating_add(bytes_between(piece, filled));
+        self.peak = self.peak.max(self.points.saturating_add(made));
     }
 }
 

@@ -140,13 +140,16 @@ fn only_what_a_cut_makes_smaller_is_a_reason_to_cut() {
     let host = VoxelHost::default();
     let slabs = |batch: &Batch, cells| {
         let (available, room) = (Bytes::mib(200), Bytes::mib(200));
-        VoxelJob { available, room, ..job(batch, &host, cells, 256) }.cut().unwrap().slabs
+        let cut = VoxelJob { available, room, ..job(batch, &host, cells, 256) }.cut();
+        cut.map(|cut| cut.slabs)
     };
     // Floats stay in their file; what is made of doubles does not fit, however it is cut.
-    assert_eq!(slabs(&floats, Cells::F32), 1);
-    assert_eq!(slabs(&doubles, Cells::F32), 8);
+    assert_eq!(slabs(&floats, Cells::F32).unwrap(), 1);
+    let error = slabs(&doubles, Cells::F32).unwrap_err();
+    assert!(matches!(error, Error::NeverFits { .. }), "{error}");
+    assert!(error.to_string().contains("70 % of the 200.00 MiB"), "{error}");
     // Of each point a key, and of its voxel a run and a row, are less in a part of the grid.
-    assert_eq!(slabs(&floats, Cells::Sparse), 8);
+    assert_eq!(slabs(&floats, Cells::Sparse).unwrap(), 8);
 }
 
 /// A device that makes what the host would, and needs this much for a cloud.

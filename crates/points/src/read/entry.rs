@@ -12,7 +12,8 @@ use super::flaw::{Flaw, Read};
 use super::{
     CloudFormat, FileShape, cannot, clouds_in, no_reader, npy, npz, pcd, shape_by_start, shape_of,
 };
-use crate::cloud::{Cloud, InFile, read_exact_at};
+use crate::backend::VoxelTally;
+use crate::cloud::{Cloud, InFile, READ_AT_ONCE, StopFlag, read_exact_at};
 use crate::room::left_on_host;
 
 /// No packing makes less than one byte of this many.
@@ -35,7 +36,8 @@ pub(super) struct FileEntry {
     pub(super) first: u64,
     /// Whether its floats stay where they are.
     in_place: bool,
-    /// Bytes of the file, where it is read as a whole before its floats are made.
+    /// What is in memory while its floats are made: the file where it is read as a whole, and
+    /// what is unpacked.
     beside: u64,
 }
 
@@ -44,35 +46,77 @@ pub(super) struct FileEntry {
 pub(crate) struct LoadedBytes {
     /// Of every cloud of a chunk.
     pub(crate) each: u64,
-    /// Of a file that is read as a whole.
-    pub(crate) file: u64,
+    /// What is kept of a file whatever is used of it, its points apart.
+    pub(crate) kept: u64,
+    /// All points of a file, where they are kept together.
+    pub(crate) points: u64,
+    /// Beside its points while a file is read.
+    pub(crate) beside: u64,
     /// Of a cloud that stays in its file, where the work wants all of it in memory.
     pub(crate) whole: u64,
+    /// Of a point that is read in passing.
+    pub(crate) point: u64,
 }
+
+impl LoadedBytes {
+    /// What does not depend on how many clouds are used at a time.
+    pub(crate) fn fixed(self) -> u64 {
+        self.kept.saturating_add(self.points).saturating_add(self.beside)
+    }
+
+    /// What is held while these clouds are used.
+    pub(crate) fn held_by(self, clouds: &[Cloud]) -> u64 {
+        let points: u64 = clouds.iter().map(Cloud::bytes_in_memory).sum();
+        let own = (clouds.len() as u64).saturating_mul(OF_CLOUD).saturating_add(self.kept);
+        own.saturating_add(points.max(self.points))
+    }
+
+    /// The most of two.
+    pub(super) fn max(self, other: LoadedBytes) -> LoadedBytes {
+        LoadedBytes {
+            each: self.each.max(other.each),
+            kept: self.kept.max(other.kept),
+            points: self.points.max(other.points),
+            beside: self.beside.max(other.beside),
+            whole: self.whole.max(other.whole),
+            point: self.point.max(other.point),
+        }
+    }
+}
+
+/// What a cloud takes beside its points: itself in the chunk and in the list that this is made from,
+/// and what the work says of it.
+const OF_CLOUD: u64 = 2 * size_of::<Cloud>() as u64 + size_of::<VoxelTally>() as u64 + 8;
+/// Its count, twice while its file is read.
+const OF_COUNT: u64 = 2 * size_of::<u64>() as u64;
 
 /// A file that is open.
 struct OpenedCloud<'p> {
     file: File,
     path: &'p Path,
     length: usize,
+    stop: StopFlag,
 }
 
 impl<'p> OpenedCloud<'p> {
-    fn new(path: &'p Path) -> Result<OpenedCloud<'p>> {
+    fn new(path: &'p Path, stop: &StopFlag) -> Result<OpenedCloud<'p>> {
         let opened = files::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (length, file) = opened.map_err(|error| cannot(path, &error))?;
-        Ok(OpenedCloud { file, path, length: usize::try_from(length).unwrap_or(usize::MAX) })
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        Ok(OpenedCloud { file, path, length, stop: stop.clone() })
     }
 
     /// Some of its bytes.
     fn bytes(&self, range: Range<usize>) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let read = bytes.try_reserve_exact(range.len()).map_err(std::io::Error::from);
-        read.and_then(|()| {
-            bytes.resize(range.len(), 0);
-            read_exact_at(&self.file, &mut bytes, range.start as u64)
-        })
-        .map_err(|error| cannot(self.path, &error))?;
+        let room = bytes.try_reserve_exact(range.len()).map_err(std::io::Error::from);
+        room.map_err(|error| cannot(self.path, &error))?;
+        bytes.resize(range.len(), 0);
+        for (at, part) in range.step_by(READ_AT_ONCE).zip(bytes.chunks_mut(READ_AT_ONCE)) {
+            self.stop.check()?;
+            read_exact_at(&self.file, part, at as u64)
+                .map_err(|error| cannot(self.path, &error))?;
+        }
         Ok(bytes)
     }
 
@@ -94,6 +138,23 @@ impl<'p> OpenedCloud<'p> {
             CloudFormat::Npz => npz::shape(self.archive()).map_err(|flaw| flaw.of(self.path)),
             _ => self.by_start(|start| shape_by_start(format, start, self.length)),
         }
+    }
+
+    /// What is in memory while the floats are made.
+    fn beside(&self, format: CloudFormat) -> Result<u64> {
+        let flaw = |flaw: Flaw| flaw.of(self.path);
+        Ok(match format {
+            CloudFormat::Npy => {
+                let header = self.by_start(npy::NpyHeader::parse)?;
+                if header.is_together() { 0 } else { header.data_bytes() as u64 }
+            }
+            CloudFormat::Npz => npz::largest_bytes(self.archive()).map_err(flaw)?,
+            CloudFormat::Ply | CloudFormat::Bin => self.length as u64,
+            CloudFormat::Pcd => {
+                let unpacked = self.by_start(pcd::PcdHeader::parse)?.unpacked_bytes();
+                unpacked.saturating_add(self.length as u64)
+            }
+        })
     }
 
     /// Where floats that can stay in the file begin: clouds, points of each, floats of a point.
@@ -118,11 +179,10 @@ impl FileEntry {
         format: CloudFormat,
         first: u64,
     ) -> Result<(FileEntry, bool)> {
-        let opened = OpenedCloud::new(&path)?;
+        let opened = OpenedCloud::new(&path, &StopFlag::default())?;
         let FileShape { counts, features, stacked } = opened.shape(format)?;
         let in_place = opened.in_place(format)?.is_some();
-        let whole = matches!(format, CloudFormat::Ply | CloudFormat::Pcd);
-        let beside = if whole { opened.length as u64 } else { 0 };
+        let beside = if in_place { 0 } else { opened.beside(format)? };
         Ok((FileEntry { path, format, counts, features, first, in_place, beside }, stacked))
     }
 
@@ -131,15 +191,19 @@ impl FileEntry {
         let features = if self.leaves_out(features) { 0 } else { self.features as u64 };
         let bytes = |points: u64| points.saturating_mul(4 * (3 + features));
         let cloud = bytes(self.counts.iter().copied().max().unwrap_or(0));
+        let (clouds, beside) = (self.counts.len() as u64, self.beside);
+        let own = LoadedBytes { each: OF_CLOUD, kept: clouds * OF_COUNT, ..Default::default() };
+        // All clouds of such a file are there at once, with their points or without.
+        let all = own.kept.saturating_add(clouds * size_of::<Cloud>() as u64);
         if self.in_place {
-            return LoadedBytes { whole: cloud, ..LoadedBytes::default() };
+            return LoadedBytes { kept: all, whole: cloud, point: bytes(1), ..own };
         }
         match self.format {
             CloudFormat::Npz => {
                 let points = self.counts.iter().fold(0u64, |all, count| all.saturating_add(*count));
-                LoadedBytes { file: bytes(points), ..LoadedBytes::default() }
+                LoadedBytes { kept: all, points: bytes(points), beside, ..own }
             }
-            _ => LoadedBytes { each: cloud, file: self.beside, whole: 0 },
+            _ => LoadedBytes { each: own.each.saturating_add(cloud), beside, ..own },
         }
     }
 
@@ -152,55 +216,39 @@ impl FileEntry {
         &self,
         wanted: Range<usize>,
         features: bool,
+        stop: &StopFlag,
     ) -> Result<(Range<usize>, Vec<Cloud>)> {
         let all = 0..self.counts.len();
-        let opened = OpenedCloud::new(&self.path)?;
+        let opened = OpenedCloud::new(&self.path, stop)?;
         let shape = opened.shape(self.format)?;
         if let Some((start, extents)) = opened.in_place(self.format)? {
             let (file, path) = (opened.file, self.path.clone());
             let floats = InFile { file, path, start: start as u64 };
-            return Ok((all, Cloud::in_file(floats, extents)));
+            return Ok((all, Cloud::in_file(floats, extents, stop)));
         }
         let leaves_out = self.leaves_out(features);
         let features = if leaves_out { 0 } else { shape.features };
         let range = if self.format == CloudFormat::Npy { wanted } else { all };
         let flaw = |flaw: Flaw| flaw.of(&self.path);
+        self.check_room(&range, features, opened.length as u64)?;
         let floats = match self.format {
             CloudFormat::Npy => {
                 let header = opened.by_start(npy::NpyHeader::parse)?;
-                let beside = if header.is_together() { 0 } else { header.data_bytes() as u64 };
-                self.check_room(&range, features, beside, opened.length as u64)?;
                 header.read_by_parts(&self.path, range.clone(), |bytes| opened.bytes(bytes))?
             }
-            CloudFormat::Npz => {
-                let unpacked = npz::largest_bytes(opened.archive()).map_err(flaw)?;
-                self.check_room(&range, features, unpacked, opened.length as u64)?;
-                npz::read(opened.archive()).map_err(flaw)?
-            }
+            CloudFormat::Npz => npz::read(opened.archive()).map_err(flaw)?,
             format => {
-                let unpacked = match format {
-                    CloudFormat::Pcd => opened.by_start(pcd::PcdHeader::parse)?.unpacked_bytes(),
-                    _ => 0,
-                };
-                let beside = unpacked.saturating_add(self.beside);
-                self.check_room(&range, features, beside, opened.length as u64)?;
                 let bytes = opened.bytes(0..opened.length)?;
                 clouds_in(format, &bytes, !leaves_out).map_err(flaw)?
             }
         };
-        let clouds = floats.into_iter().map(|floats| Cloud::from_points(floats, features));
+        let clouds = floats.into_iter().map(|floats| Cloud::from_file(floats, features, stop));
         Ok((range, clouds.collect::<Result<_>>()?))
     }
 
-    fn check_room(
-        &self,
-        range: &Range<usize>,
-        features: usize,
-        unpacked: u64,
-        file: u64,
-    ) -> Result<()> {
+    fn check_room(&self, range: &Range<usize>, features: usize, file: u64) -> Result<()> {
         let counts = self.counts.get(range.clone()).unwrap_or_default();
-        check_room(&self.path, counts, features, unpacked, file)
+        check_room(&self.path, counts, features, self.beside, file)
     }
 }
 

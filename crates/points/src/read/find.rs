@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Error, Result};
 
-use super::{CloudFormat, cannot};
+use super::{CloudFormat, FILES, cannot};
 
 /// The files that are meant, and whether more than one could be.
 pub(super) fn files(input: &Path) -> Result<(Vec<PathBuf>, bool)> {
@@ -21,7 +21,7 @@ pub(super) fn files(input: &Path) -> Result<(Vec<PathBuf>, bool)> {
         let matches = glob::glob(pattern).map_err(|error| Error::Config {
             field: "input",
             value: format!("{pattern:?}: {error}"),
-            range: "a file, a folder or a pattern such as 'scans/*.bin'",
+            range: FILES,
         })?;
         let hidden = pattern.rsplit('/').next().is_some_and(|name| name.starts_with('.'));
         let paths = matches.filter_map(std::result::Result::ok);

@@ -22,7 +22,8 @@ mod ply;
 use std::io::Cursor;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use plimsoll_memory::{Error, Result};
 
@@ -31,7 +32,7 @@ pub(crate) use entry::LoadedBytes;
 pub use entry::clouds_from;
 pub use flaw::{Flaw, FlawPlace, Read};
 
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, StopFlag};
 
 /// The kinds of file, by their endings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +144,7 @@ pub struct Batch {
     stacked: bool,
     /// What was read last, which the next chunk mostly begins with.
     last: Mutex<Option<HeldPoints>>,
+    stop: StopFlag,
 }
 
 /// Some clouds of a file.
@@ -195,13 +197,22 @@ impl Batch {
             first += file.counts.len() as u64;
             files.push(file);
         }
-        Ok(Batch { files, held: Vec::new(), stacked, last: Mutex::new(None) })
+        let (last, stop) = (Mutex::new(None), StopFlag::default());
+        Ok(Batch { files, held: Vec::new(), stacked, last, stop })
     }
 
     /// Clouds that are there already. `stacked` says whether the result has an axis for them.
     #[must_use]
     pub fn of(clouds: Vec<Cloud>, stacked: bool) -> Batch {
-        Batch { files: Vec::new(), held: clouds, stacked, last: Mutex::new(None) }
+        let (last, stop) = (Mutex::new(None), StopFlag::default());
+        Batch { files: Vec::new(), held: clouds, stacked, last, stop }
+    }
+
+    /// Ends the reading of points in files with an error, however many there are, soon after
+    /// somebody sets this.
+    #[must_use]
+    pub fn stopped_by(self, stop: &Arc<AtomicBool>) -> Batch {
+        Batch { stop: StopFlag(Some(Arc::clone(stop))), ..self }
     }
 
     /// The files, in order.
@@ -246,11 +257,7 @@ impl Batch {
     /// What must be in memory of the clouds while they are used.
     pub(crate) fn loaded(&self, features: bool) -> LoadedBytes {
         let all = self.files.iter().map(|file| file.loaded(features));
-        all.fold(LoadedBytes::default(), |most, one| LoadedBytes {
-            each: most.each.max(one.each),
-            file: most.file.max(one.file),
-            whole: most.whole.max(one.whole),
-        })
+        all.fold(LoadedBytes::default(), LoadedBytes::max)
     }
 
     /// Clouds of a chunk at most, as each may be a file that is open.
@@ -292,7 +299,7 @@ impl Batch {
         // Not two of them at once.
         *last = None;
         let Some(file) = self.files.get(index) else { return Ok(Vec::new()) };
-        let (range, clouds) = file.read(wanted.clone(), features)?;
+        let (range, clouds) = file.read(wanted.clone(), features, &self.stop)?;
         let counts = file.counts.get(range.clone()).unwrap_or_default();
         if clouds.iter().map(|cloud| cloud.len() as u64).ne(counts.iter().copied()) {
             let why = format!("{}: it changed while it was read", file.path.display());
@@ -304,6 +311,10 @@ impl Batch {
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> Error {
+    if error.kind() == std::io::ErrorKind::NotFound {
+        let (value, range) = (format!("{}: there is no such file", path.display()), FILES);
+        return Error::Config { field: "input", value, range };
+    }
     Error::Unavailable { what: path.display().to_string(), why: error.to_string() }
 }
 
@@ -313,6 +324,9 @@ fn unknown(path: &Path) -> Error {
     }
     no_reader(path)
 }
+
+/// What can be given as clouds.
+const FILES: &str = "a file, a folder or a pattern such as 'scans/*.bin'";
 
 fn no_reader(path: &Path) -> Error {
     Error::Unavailable {

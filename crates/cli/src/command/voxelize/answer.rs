@@ -1,6 +1,6 @@
 //! What `plimsoll voxelize` says when it is done.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_points::Cells;
 use plimsoll_points::job::{VoxelJob, VoxelReport};
@@ -43,6 +43,8 @@ pub(super) struct VoxelizeAnswer {
     peak_source: &'static str,
     /// Null for sparse results, whose size is that of the file.
     output_bytes: Option<u64>,
+    /// The length of the file.
+    written_bytes: Option<u64>,
     /// From the first cloud read to the last voxel written.
     seconds: f64,
     points_per_second: f64,
@@ -50,6 +52,11 @@ pub(super) struct VoxelizeAnswer {
     output_bytes_per_second: Option<f64>,
     /// Where the points lie and what would hold them, where most were dropped.
     pub(super) extent: Option<CloudExtent>,
+}
+
+/// What was written to a file; nothing where that cannot be read.
+pub(super) fn length_of(path: &Path) -> Option<u64> {
+    path.metadata().ok().map(|file| file.len())
 }
 
 #[derive(Debug, Serialize)]
@@ -103,6 +110,7 @@ impl VoxelizeAnswer {
             // What lies between points and voxels is bounded, not counted.
             peak_source: if device.is_some() { "counted" } else { "estimated" },
             output_bytes,
+            written_bytes: args.out.as_deref().and_then(length_of),
             seconds,
             points_per_second: per_second(report.tally.points),
             clouds_per_second: per_second(clouds),
@@ -137,7 +145,7 @@ impl Answer for VoxelizeAnswer {
             vec![name.into(), TextCell::figure(Some(value)), TextCell::new(note, TextTone::Faint)]
         };
         let dropped = &self.dropped;
-        let unit = SizeUnit::of([Some(self.peak_bytes), self.output_bytes]);
+        let unit = SizeUnit::of([Some(self.peak_bytes), self.written_bytes]);
         let share = self.occupied_voxels as f64 / self.voxels.max(1) as f64 * 100.0;
         let mut rows = vec![
             row("points", self.points_in.to_string(), String::new()),
@@ -152,7 +160,7 @@ impl Answer for VoxelizeAnswer {
             row("retries", self.retries.to_string(), String::new()),
             row("peak", unit.text(self.peak_bytes), self.peak_note()),
         ];
-        if let Some(bytes) = self.output_bytes {
+        if let Some(bytes) = self.written_bytes {
             rows.push(row("written", unit.text(bytes), String::new()));
         }
         let speed = format!("{:.1} million points a second", self.points_per_second / 1e6);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::page::{TextPage, TextTone};
 
-/// How many points are read at a time.
+/// How many numbers are read at a time, where a point has no more.
 const PIECE: usize = 1 << 16;
 
 /// The box around all finite points, and a grid that holds it. By x, y, z.
@@ -27,8 +27,9 @@ impl CloudExtent {
         let mut buffer = Vec::new();
         for number in 0..batch.clouds() {
             for cloud in batch.load(number..number + 1, false)? {
-                for from in (0..cloud.len()).step_by(PIECE) {
-                    let to = (from + PIECE).min(cloud.len());
+                let piece = (PIECE / cloud.stride()).max(1);
+                for from in (0..cloud.len()).step_by(piece) {
+                    let to = (from + piece).min(cloud.len());
                     let floats = cloud.read(from..to, &mut buffer)?;
                     floats.chunks_exact(cloud.stride()).for_each(|point| widen(&mut around, point));
                 }

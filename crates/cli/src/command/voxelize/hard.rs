@@ -1,6 +1,7 @@
 //! `plimsoll voxelize --hard`: voxels as detection networks take them.
 
 use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -12,11 +13,12 @@ use plimsoll_points::network::{HardSpec, HardVoxels};
 use plimsoll_points::write::HardFile;
 use serde::Serialize;
 
+use super::answer::length_of;
 use super::extent::{CloudExtent, LostPoints};
 use super::flags::Args;
-use super::{check_apart, writes_may_fail};
+use super::{check_apart, extent_of, writes_may_fail};
 use crate::outcome::{OrBadInput, Outcome};
-use crate::output::{Answer, Output};
+use crate::output::{Answer, Output, ProgressLine};
 use crate::page::{TextCell, TextPage, TextTone};
 use crate::stop::{STOPPED, listen};
 use plimsoll_points::open::{self, VoxelizeBackend};
@@ -25,7 +27,9 @@ use plimsoll_points::open::{self, VoxelizeBackend};
 pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcome>> {
     // The numbers are looked at before the files are.
     let (Some(_), Some(path)) = (args.hard(false)?, &args.out) else { return Ok(None) };
+    let stop = Arc::new(AtomicBool::new(false));
     let batch = Batch::open_all(&args.input).or_bad_input(|| "the clouds cannot be read")?;
+    let batch = batch.stopped_by(&stop);
     let Some(spec) = args.hard(batch.is_stacked())? else { return Ok(None) };
     let columns = batch.features().or_bad_input(|| "the clouds differ in their features")? + 3;
     check_apart(args, path, &batch)?;
@@ -35,22 +39,10 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     let most =
         batch.counts().fold(0u64, |sum, points| sum.saturating_add(spec.most_voxels(points)));
     let mut file = HardFile::create(path, &spec, columns, most)?;
-    let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
     let start = Instant::now();
-    let mut line = out.progress();
-    let rows = Cell::new(0);
-    let mut write = |made: &HardVoxels| {
-        file.write(made)?;
-        rows.set(file.rows());
-        Ok(())
-    };
-    let report = job.run(&mut write, &mut |done, total| {
-        let text = format!("voxelize: {done} of {total} clouds, {} voxels", rows.get());
-        line.show_part(&text, done, total);
-        !stop.load(Ordering::Relaxed)
-    });
-    drop(line);
+    let line = out.progress();
+    let report = open::with_threads(|| work(&job, &mut file, line, &stop));
     if stop.load(Ordering::Relaxed) && report.is_err() {
         crate::output::note("stopped; nothing was written");
         return Ok(Some(Outcome::Code(STOPPED)));
@@ -61,11 +53,29 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     let out_path = path.display().to_string();
     let mut answer = HardAnswer::new(out_path, &job, columns, &opened, &report, seconds);
     if answer.lost().are_most() {
-        let [depth, height, width] = spec.grid().dims();
-        answer.extent = CloudExtent::of(&batch, [width, height, depth])?;
+        answer.extent = extent_of(&batch, spec.grid(), &stop)?;
     }
     out.answer(&answer)?;
     Ok(Some(Outcome::Yes))
+}
+
+fn work(
+    job: &HardJob<'_>,
+    file: &mut HardFile,
+    mut line: ProgressLine,
+    stop: &AtomicBool,
+) -> plimsoll::Result<HardReport> {
+    let rows = Cell::new(0);
+    let mut write = |made: &HardVoxels| {
+        file.write(made)?;
+        rows.set(file.rows());
+        Ok(())
+    };
+    job.run(&mut write, &mut |done, total| {
+        let text = format!("voxelize: {done} of {total} clouds, {} voxels", rows.get());
+        line.show_part(&text, done, total);
+        !stop.load(Ordering::Relaxed)
+    })
 }
 
 /// Why points are read more than once.
@@ -106,6 +116,8 @@ struct HardAnswer {
     peak_bytes: u64,
     peak_source: &'static str,
     output_bytes: u64,
+    /// The length of the file.
+    written_bytes: Option<u64>,
     /// From the first cloud read to the last voxel written.
     seconds: f64,
     points_per_second: f64,
@@ -135,6 +147,7 @@ impl HardAnswer {
         let device = opened.backend.peak_bytes().filter(|_| report.fallback.is_none());
         let per_second = |amount: u64| amount as f64 / seconds.max(1e-9);
         HardAnswer {
+            written_bytes: length_of(Path::new(&out)),
             out,
             clouds: job.batch.clouds(),
             grid: spec.grid().dims(),
@@ -197,7 +210,7 @@ impl Answer for HardAnswer {
         let row = |name: &str, value: String, note: &str| {
             vec![name.into(), TextCell::figure(Some(value)), TextCell::new(note, TextTone::Faint)]
         };
-        let dropped = &self.dropped;
+        let (dropped, written) = (&self.dropped, self.written_bytes.map(Bytes));
         let on = if self.peak_source == "counted" { &self.backend } else { "host" };
         let speed = format!("{:.1} million points a second", self.points_per_second / 1e6);
         page.table(&[
@@ -214,7 +227,7 @@ impl Answer for HardAnswer {
                 Bytes(self.peak_bytes).to_string(),
                 &format!("{}, on {on}", self.peak_source),
             ),
-            row("written", Bytes(self.output_bytes).to_string(), ""),
+            row("written", written.map_or_else(|| "–".to_string(), |bytes| bytes.to_string()), ""),
             row("time", format!("{:.3} s", self.seconds), &speed),
         ]);
         if let Some(why) = &self.fallback {

@@ -1,8 +1,8 @@
 //! `plimsoll voxelize`: point clouds into voxel grids, whatever memory there is.
 //!
 //! The work is the library's ([`plimsoll_points::job`]); the verb turns flags into a job,
-//! opens the backend, shows how far it is and times it. Ctrl-C ends it between two chunks and
-//! leaves nothing behind.
+//! opens the backend, shows how far it is and times it. Ctrl-C ends it while it reads, or between
+//! two pieces, and leaves nothing behind.
 
 mod answer;
 mod extent;
@@ -20,14 +20,14 @@ use plimsoll_points::backend::{Filled, cuda};
 use plimsoll_points::job::{VoxelJob, VoxelReport};
 use plimsoll_points::open::{self, VoxelizeBackend};
 use plimsoll_points::write::{GridFile, Sink, SparseFile};
-use plimsoll_points::{Batch, Cells, Preview, VoxelSpec};
+use plimsoll_points::{Batch, Cells, Preview, VoxelGrid, VoxelSpec};
 
 use answer::{CompiledKernels, VoxelizeAnswer};
 use extent::CloudExtent;
 pub(crate) use flags::Args;
 
 use crate::outcome::{OrBadInput, Outcome};
-use crate::output::Output;
+use crate::output::{Output, ProgressLine};
 use crate::output_conflicts;
 use crate::stop::{STOPPED, listen};
 
@@ -51,7 +51,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     }
     // Clap has seen to it that something is wanted.
     let Some(wanted) = args.wanted()? else { return Ok(Outcome::Code(2)) };
+    let stop = Arc::new(AtomicBool::new(false));
     let batch = Batch::open_all(wanted.input).or_bad_input(|| "the clouds cannot be read")?;
+    let batch = batch.stopped_by(&stop);
     let spec = args.spec(&wanted, &batch)?;
     check_apart(args, wanted.out, &batch)?;
     let opened = open::open(args.backend.0, args.limit.limit())?;
@@ -61,10 +63,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     writes_may_fail()?;
     let file = VoxelizeFile::create(wanted.out, &spec, &batch)?;
     let mut sink = Looking { file, preview, spec };
-    let stop = Arc::new(AtomicBool::new(false));
     listen(&stop)?;
     let start = Instant::now();
-    let report = work(&job, &mut sink, out, &stop);
+    let line = out.progress();
+    let report = open::with_threads(|| work(&job, &mut sink, line, &stop));
     if stop.load(Ordering::Relaxed) && report.is_err() {
         crate::output::note("stopped; nothing was written");
         return Ok(Outcome::Code(STOPPED));
@@ -77,8 +79,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     }
     let mut answer = VoxelizeAnswer::new(args, &job, &opened, &report, seconds);
     if answer.lost().are_most() {
-        let [depth, height, width] = spec.grid().dims();
-        answer.extent = CloudExtent::of(&batch, [width, height, depth])?;
+        answer.extent = extent_of(&batch, spec.grid(), &stop)?;
     }
     out.answer(&answer)?;
     Ok(Outcome::Yes)
@@ -99,6 +100,19 @@ fn job<'a, S>(
         chunk: args.chunk.0,
         available: opened.available,
         room: opened.room,
+    }
+}
+
+/// Where the points lie, now that the result is there; nothing where nobody waits for it any more.
+fn extent_of(
+    batch: &Batch,
+    grid: &VoxelGrid,
+    stop: &AtomicBool,
+) -> plimsoll::Result<Option<CloudExtent>> {
+    let [depth, height, width] = grid.dims();
+    match CloudExtent::of(batch, [width, height, depth]) {
+        Err(_) if stop.load(Ordering::Relaxed) => Ok(None),
+        found => found,
     }
 }
 
@@ -127,10 +141,9 @@ fn writes_may_fail() -> anyhow::Result<()> {
 fn work(
     job: &VoxelJob<'_>,
     sink: &mut Looking,
-    out: &Output,
+    mut line: ProgressLine,
     stop: &AtomicBool,
 ) -> plimsoll::Result<VoxelReport> {
-    let mut line = out.progress();
     job.run(sink, &mut |done, total| {
         line.show_part(&format!("voxelize: {done} of {total} pieces"), done, total);
         !stop.load(Ordering::Relaxed)

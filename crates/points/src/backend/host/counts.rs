@@ -11,7 +11,7 @@ use crate::backend::{VoxelPiece, VoxelTally};
 use crate::cloud::Cloud;
 
 /// Points that are shared at a time.
-const ROUND: usize = 1 << 22;
+const ROUND: usize = 1 << 19;
 
 /// What it takes where a cloud is shared: the voxel of every point of a round.
 pub(super) fn bytes_between(points: u64) -> u64 {

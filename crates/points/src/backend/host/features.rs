@@ -68,12 +68,13 @@ fn gather<K: Ord + Copy + Send + Sync>(
     unpack: impl Fn(K) -> (u64, usize) + Sync,
 ) -> Result<(Filled, VoxelTally)> {
     let finder = Finder::new(piece.spec.grid(), piece.voxels.clone());
-    // Of a slab most are elsewhere; who must, counts them first.
-    let mut keys = room_for(cloud.len()).or_else(|_| {
-        let mut inside = 0;
-        finder.visit(cloud, 0..cloud.len(), |_, _| inside += 1)?;
-        room_for(inside)
-    })?;
+    // Of a slab most are elsewhere: they are counted first.
+    let mut most = cloud.len();
+    if piece.span() < piece.spec.grid().voxels() {
+        most = 0;
+        finder.visit(cloud, 0..cloud.len(), |_, _| most += 1)?;
+    }
+    let mut keys = room_for(most)?;
     let mut tally =
         finder.visit(cloud, 0..cloud.len(), |point, voxel| keys.push(pack(voxel, point)))?;
     // No two keys are equal, so there is one order and any sort finds it.

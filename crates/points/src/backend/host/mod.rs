@@ -78,40 +78,75 @@ impl VoxelBackend for VoxelHost {
     }
 
     fn working_bytes(&self, spec: &VoxelSpec, points: u64, span: u64) -> u64 {
-        let sorted = |points: u64| {
-            let filled = Filled::bytes_of(points.min(span), spec.features() as u64);
-            features::sorting_bytes(points, span).saturating_add(filled)
-        };
-        let between = match (spec.cells(), spec.mode()) {
-            // A part of a grid has its share of the points, as far as anybody can know.
-            (Cells::Sparse, _) => {
-                let share = span as f64 / spec.grid().voxels() as f64;
-                sorted((points as f64 * share).ceil() as u64)
-            }
-            (_, VoxelMode::Occupancy) => occupancy::working_bytes(points, span),
-            (_, VoxelMode::Count) => counts::bytes_between(points),
-            (_, VoxelMode::Mean | VoxelMode::Max) => sorted(points),
-        };
-        between.saturating_add(spec.cloud_bytes(span))
+        one_cloud_bytes(spec, points, span, 1)
     }
 }
 
-/// What lies between the points and the voxels of a piece while it is made: at most, as if all
-/// clouds that are made at once were as long as the longest.
-pub(crate) fn bytes_between(piece: &VoxelPiece<'_>) -> u64 {
-    let (spec, span, parts) = (piece.spec, piece.span(), parts(piece.clouds.len()));
-    let points = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
-    let one = match (spec.mode(), spec.cells()) {
-        (_, Cells::Sparse) => features::sorting_bytes(points, span),
+/// What it takes to make so many voxels of a cloud, its points not counted: alone, where all
+/// processors share it, or among so many.
+pub(crate) fn one_cloud_bytes(spec: &VoxelSpec, points: u64, span: u64, clouds: u64) -> u64 {
+    let parts = parts(usize::try_from(clouds).unwrap_or(usize::MAX));
+    // A part of a grid has its share of the points, as far as anybody can know.
+    let share = span as f64 / spec.grid().voxels() as f64;
+    let sorted = match spec.cells() {
+        Cells::Sparse => (points as f64 * share).ceil() as u64,
+        _ => points,
+    };
+    let mut bytes = between(spec, points, sorted, span, parts);
+    if spec.cells() == Cells::Sparse {
+        let filled = Filled::bytes_of(sorted.min(span), spec.features() as u64);
+        bytes = bytes.saturating_add(filled);
+    }
+    bytes.saturating_add(spec.cloud_bytes(span))
+}
+
+/// What lies between the points of a cloud and so many voxels; `sorted` points are of these.
+fn between(spec: &VoxelSpec, points: u64, sorted: u64, span: u64, parts: usize) -> u64 {
+    match (spec.mode(), spec.cells()) {
+        (_, Cells::Sparse) => features::sorting_bytes(sorted, span),
         (VoxelMode::Occupancy, _) => occupancy::bytes_between(points, span, parts),
         (VoxelMode::Count, _) if parts == 1 => 0,
         (VoxelMode::Count, _) => counts::bytes_between(points),
         (VoxelMode::Mean | VoxelMode::Max, _) => {
-            let filled = Filled::bytes_of(points.min(span), spec.features() as u64);
-            features::sorting_bytes(points, span).saturating_add(filled)
+            let filled = Filled::bytes_of(sorted.min(span), spec.features() as u64);
+            features::sorting_bytes(sorted, span).saturating_add(filled)
         }
+    }
+}
+
+/// What lies between the points and the voxels of a piece while it is made: at most, as if all
+/// clouds that are made at once were as long as the longest. Of a sparse result it is known how many
+/// points were sorted.
+pub(crate) fn bytes_between(piece: &VoxelPiece<'_>, filled: &[Filled]) -> u64 {
+    let (spec, span, parts) = (piece.spec, piece.span(), parts(piece.clouds.len()));
+    let points = piece.clouds.iter().map(|cloud| cloud.len() as u64).max().unwrap_or(0);
+    let inside = |filled: &Filled| filled.counts.iter().map(|count| u64::from(*count)).sum();
+    let sorted = match spec.cells() {
+        Cells::Sparse => filled.iter().map(inside).max().unwrap_or(0),
+        _ => points,
     };
-    one.saturating_mul(piece.clouds.len().min(rayon::current_num_threads()) as u64)
+    let at_once = piece.clouds.len().min(rayon::current_num_threads()) as u64;
+    let between = between(spec, points, sorted, span, parts).saturating_mul(at_once);
+    between.saturating_add(read_bytes(piece))
+}
+
+/// What is read of clouds that stay in their files: all of those whose features are gone through by
+/// voxel, and of others what each processor goes through.
+fn read_bytes(piece: &VoxelPiece<'_>) -> u64 {
+    let in_file = piece.clouds.iter().filter(|cloud| cloud.bytes_in_memory() == 0);
+    let (mut points, mut stride, mut whole) = (0u64, 0, 0u64);
+    for cloud in in_file {
+        points = points.saturating_add(cloud.len() as u64);
+        stride = stride.max(cloud.stride());
+        whole = whole.saturating_add(cloud.len() as u64 * cloud.stride() as u64 * 4);
+    }
+    let passing = passing_bytes(points, stride);
+    if piece.spec.mode().of_features() { passing.saturating_add(whole) } else { passing }
+}
+
+/// What so many points of so many floats are read to in passing.
+pub(crate) fn passing_bytes(points: u64, stride: usize) -> u64 {
+    visit::buffer_bytes(points, stride, rayon::current_num_threads())
 }
 
 /// Into how many parts a cloud is cut: one where there are clouds enough for everybody.

@@ -30,14 +30,7 @@ const MOST_WAITING: u64 = 64 << 20;
 /// Bytes of a place that waits, with the room that a list grows by.
 const WAITING: u64 = 8;
 
-/// What is needed between points and voxels, planned for one processor of a cloud.
-pub(super) fn working_bytes(points: u64, span: u64) -> u64 {
-    let waiting =
-        if span > LARGE_GRID { points.saturating_mul(WAITING).min(MOST_WAITING) } else { 0 };
-    span.div_ceil(8).saturating_add(waiting)
-}
-
-/// The same for a cloud that so many parts are made of.
+/// What is needed between points and voxels of a cloud that so many parts are made of.
 pub(super) fn bytes_between(points: u64, span: u64, parts: usize) -> u64 {
     match bucket_of(points, span) {
         // Bits of a bucket for each processor, which are not many.

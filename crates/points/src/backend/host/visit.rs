@@ -10,9 +10,21 @@ use crate::grid::VoxelGrid;
 use crate::simd;
 use crate::simd::place::{BLOCK, NOWHERE, SimdPlaces};
 
-/// Points that are read from a file at a time: a call of the system for each, and they stay in
-/// the second-level cache.
-const READ: usize = 16 * BLOCK;
+/// Floats that are read from a file at a time, where a point has no more: a call of the system for
+/// each, and they stay in the second-level cache.
+const READ: usize = 64 * BLOCK;
+
+/// Points of so many floats that are read at a time.
+fn at_once(stride: usize) -> usize {
+    let points = (READ / stride.max(1)).max(1);
+    if points < BLOCK { points } else { points / BLOCK * BLOCK }
+}
+
+/// What those are read to, where all who go through points have one: of so many points in all.
+pub(super) fn buffer_bytes(points: u64, stride: usize, readers: usize) -> u64 {
+    let most = (at_once(stride) as u64).saturating_mul(readers as u64);
+    points.min(most).saturating_mul(4 * stride as u64)
+}
 
 /// Finds voxels of a grid, counted from the first of a piece.
 #[derive(Debug)]
@@ -41,8 +53,9 @@ impl<'a> Finder<'a> {
     ) -> Result<VoxelTally> {
         let mut tally = VoxelTally::default();
         let mut buffer = Vec::new();
-        for start in points.clone().step_by(READ) {
-            let some = start..(start + READ).min(points.end);
+        let at_once = at_once(cloud.stride());
+        for start in points.clone().step_by(at_once) {
+            let some = start..(start + at_once).min(points.end);
             let floats = cloud.read(some, &mut buffer)?;
             self.visit_some(floats, cloud.stride(), start, &mut hit, &mut tally);
         }
