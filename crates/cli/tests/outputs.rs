@@ -16,9 +16,15 @@ use waiting::until;
 
 /// Runs it where no file may grow, as on a full disk.
 fn on_a_full_disk(words: &[&str]) -> Result<Output> {
-    let shell = "ulimit -f 0; trap '' XFSZ; exec \"$0\" \"$@\"";
+    where_files_end_at(0, words)
+}
+
+/// Runs it where no file may have more than so many KiB.
+fn where_files_end_at(kib: u32, words: &[&str]) -> Result<Output> {
+    let limit = format!("ulimit -f {kib}; exec \"$0\" \"$@\"");
     let program = env!("CARGO_BIN_EXE_plimsoll");
-    Ok(Command::new("sh").args(["-c", shell, program]).args(words).output()?)
+    let shell = ["--default-signal=XFSZ", "bash", "-c", &limit, program];
+    Ok(Command::new("env").args(shell).args(words).output()?)
 }
 
 fn entries(folder: &Path) -> Result<Vec<String>> {
@@ -57,11 +63,34 @@ fn a_full_disk_keeps_the_page_that_was_there() -> Result {
         assert_eq!(fs::read_to_string(&page)?, "old", "{words:?}");
         assert_eq!(entries(&place)?, ["page.html"], "{words:?}");
     }
-    let words = ["generate", "--completions", &place.display().to_string()];
-    let ran = on_a_full_disk(&words)?;
-    let said = text(&ran.stderr);
-    assert_eq!(ran.status.code(), Some(3), "{said}");
-    assert!(said.contains("cannot write into") && !said.contains("bug"), "{said}");
+    for what in ["--completions", "--man"] {
+        let ran = on_a_full_disk(&["generate", what, &place.display().to_string()])?;
+        let said = text(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(3), "{said}");
+        assert!(said.contains("cannot write into") && !said.contains("bug"), "{said}");
+    }
+    let place = place.display().to_string();
+    let ran = on_a_full_disk(&[&echo[..], &["--max-frames=3", "--output-dir", &place]].concat())?;
+    assert_eq!(ran.status.code(), Some(3), "{}", text(&ran.stderr));
+    Ok(())
+}
+
+/// A program that is started is ended by the signal as it would be without us.
+#[test]
+fn a_program_that_is_started_meets_the_limit_of_a_files_size_as_ever() -> Result {
+    let folder = tempfile::Builder::new().prefix("outputs").tempdir()?;
+    let large = folder.path().join("large").display().to_string();
+    let words = [
+        "run",
+        "--limit=4GiB",
+        "--",
+        "sh",
+        "-c",
+        "exec dd if=/dev/zero bs=1M count=100 of=$0",
+        &large,
+    ];
+    let ran = where_files_end_at(64 << 10, &words)?;
+    assert_eq!(ran.status.code(), Some(128 + 25), "{}", text(&ran.stderr));
     Ok(())
 }
 

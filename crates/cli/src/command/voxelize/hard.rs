@@ -12,9 +12,9 @@ use plimsoll_points::network::{HardSpec, HardVoxels};
 use plimsoll_points::write::HardFile;
 use serde::Serialize;
 
+use super::check_apart;
 use super::extent::{CloudExtent, LostPoints};
 use super::flags::Args;
-use super::{check_apart, writes_may_fail};
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::page::{TextCell, TextPage, TextTone};
@@ -31,7 +31,6 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     check_apart(args, path, &batch)?;
     let opened = open::open(args.backend.0, args.limit.limit())?;
     let job = super::job(args, &batch, spec, &opened);
-    writes_may_fail()?;
     let most =
         batch.counts().fold(0u64, |sum, points| sum.saturating_add(spec.most_voxels(points)));
     let mut file = HardFile::create(path, &spec, columns, most)?;
