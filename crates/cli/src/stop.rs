@@ -2,8 +2,8 @@
 //! more is an error and no end.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Once};
 
 use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
@@ -60,6 +60,14 @@ pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
         .context("cannot listen for Ctrl-C")?;
     }
     Ok(())
+}
+
+/// From now on the first signal is left for the end of the program, which is near, as a file is about to
+/// get its name; the next one ends the process.
+pub(crate) fn end_after_this() {
+    static LISTENS: Once = Once::new();
+    // Where there can be no handler, a signal ends the process as before.
+    LISTENS.call_once(|| drop(listen(&Arc::default())));
 }
 
 /// Every signal sets the flag, for work that looks at it all the time.

@@ -8,8 +8,10 @@ mod common;
 mod waiting;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 
 use common::{Result, complaint, json, run, text};
 use waiting::until;
@@ -68,6 +70,7 @@ fn a_full_disk_keeps_the_page_that_was_there() -> Result {
         let said = text(&ran.stderr);
         assert_eq!(ran.status.code(), Some(3), "{said}");
         assert!(said.contains("cannot write into") && !said.contains("bug"), "{said}");
+        assert_eq!(entries(&place)?, ["page.html"], "{what}");
     }
     let place = place.display().to_string();
     let ran = on_a_full_disk(&[&echo[..], &["--max-frames=3", "--output-dir", &place]].concat())?;
@@ -91,6 +94,34 @@ fn a_program_that_is_started_meets_the_limit_of_a_files_size_as_ever() -> Result
     ];
     let ran = where_files_end_at(64 << 10, &words)?;
     assert_eq!(ran.status.code(), Some(128 + 25), "{}", text(&ran.stderr));
+    Ok(())
+}
+
+/// Whenever a signal comes, there is a whole file or none, and nothing beside it.
+#[test]
+fn a_kill_leaves_no_part_of_a_file() -> Result {
+    let folder = tempfile::Builder::new().prefix("outputs").tempdir()?;
+    let (place, library) = (folder.path().join("out"), folder.path().join("out/g.so"));
+    let to = library.display().to_string();
+    fs::create_dir(&place)?;
+    let began = Instant::now();
+    assert!(run(&["guard", "--to", &to])?.status.success());
+    let (lasts, whole) = (began.elapsed(), fs::metadata(&library)?.len());
+    for moment in 0..24u32 {
+        fs::remove_file(&library).or_else(|error| match error.kind() {
+            ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        })?;
+        let mut started = common::plimsoll(&["guard", "--to", &to]);
+        let mut started = started.stdout(Stdio::null()).spawn()?;
+        std::thread::sleep(lasts * moment / 24);
+        let signal = ["-TERM", "-INT", "-HUP"][moment as usize % 3];
+        Command::new("kill").args([signal, &started.id().to_string()]).status()?;
+        started.wait()?;
+        let left = entries(&place)?;
+        assert!(left.is_empty() || left == ["g.so"], "{moment} of 24: {left:?}");
+        assert!(left.is_empty() || fs::metadata(&library)?.len() == whole, "{moment} of 24");
+    }
     Ok(())
 }
 
@@ -168,7 +199,7 @@ fn results_are_kept_only_where_there_are_some() -> Result {
 #[test]
 fn a_look_that_was_stopped_is_no_answer() -> Result {
     let mut look = common::plimsoll(&["monitor", "--once", "--interval=100", "--json"]);
-    let look = look.stdout(std::process::Stdio::piped()).spawn()?;
+    let look = look.stdout(Stdio::piped()).spawn()?;
     let status = format!("/proc/{}/status", look.id());
     until("a handler of SIGINT", || {
         let status = fs::read_to_string(&status).ok()?;
