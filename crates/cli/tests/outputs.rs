@@ -138,9 +138,33 @@ fn a_place_that_cannot_be_is_refused_before_the_work() -> Result {
             let said = complaint(words)?;
             assert!(said.contains(&format!("cannot write --html {path}")), "{said}");
         }
-        assert!(complaint(&["guard", "--to", &path])?.contains("cannot write"));
+        assert!(complaint(&["guard", "--to", &path])?.contains("cannot write --to"));
     }
     assert_eq!(fs::read_dir(folder.path())?.count(), 0);
+    Ok(())
+}
+
+#[test]
+fn a_library_is_written_only_where_the_loader_finds_it() -> Result {
+    let folder = tempfile::Builder::new().prefix("outputs").tempdir()?;
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    for name in ["a b.so", "a:b.so", "$LIB.so", "${ORIGIN}.so"] {
+        let said = complaint(&["guard", "--to", &at(name)])?;
+        assert!(said.contains("without spaces, colons and dollar signs"), "{name}: {said}");
+    }
+    let gone = folder.path().join("gone");
+    fs::create_dir(&gone)?;
+    let words = ["-c", "cd \"$1\" && rmdir \"$1\" && exec \"$0\" guard --to g.so"];
+    let mut shell = Command::new("sh");
+    let ran = shell.args(words).arg(env!("CARGO_BIN_EXE_plimsoll")).arg(&gone).output()?;
+    let said = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot write --to g.so") && said.contains("is gone"), "{said}");
+    assert_eq!(fs::read_dir(folder.path())?.count(), 0);
+    let ran = run(&["guard", "--to", &at("a;b.so")])?;
+    let shown = text(&ran.stdout);
+    let line = format!("LD_PRELOAD='{}' ", at("a;b.so"));
+    assert!(ran.status.success() && shown.contains(&line), "{shown}{}", text(&ran.stderr));
     Ok(())
 }
 
