@@ -50,6 +50,37 @@ fn above_zero(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0)
 }
 
+/// As where a user may have only so many processes. The system binds everybody but root.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_that_cannot_be_are_one_error() -> Result {
+    use std::os::unix::fs::PermissionsExt;
+    let files = Files::new()?;
+    let trace = files.add("trace.csv", csv().as_bytes())?;
+    for (path, mode) in [(files.0.path(), 0o755), (Path::new(&trace), 0o644)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    let as_nobody = ["--nproc=3", "setpriv", "--reuid=65531", "--regid=65531", "--clear-groups"];
+    let mut tried = std::process::Command::new("prlimit");
+    if !tried
+        .args(as_nobody)
+        .args([program, "--version"])
+        .output()
+        .is_ok_and(|ran| ran.status.success())
+    {
+        println!("skipped: only root can become another user, by setpriv");
+        return Ok(());
+    }
+    let words = [program, "replay", &trace, "--passes=1", "--threads=4"];
+    let ran = std::process::Command::new("prlimit").args(as_nobody).args(words).output()?;
+    let said = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(3), "{said}");
+    assert!(said.starts_with("error: one more thread is not available"), "{said}");
+    assert!(said.contains("--threads") && said.lines().count() == 1, "{said}");
+    Ok(())
+}
+
 #[test]
 fn a_report_has_every_field() -> Result {
     let files = Files::new()?;
