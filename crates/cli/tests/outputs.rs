@@ -174,6 +174,9 @@ fn what_cannot_be_meant_is_refused() -> Result {
     let huge = "8388608,8388608,8388608";
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/small8.pt");
     let model = model.display().to_string();
+    let shape = "estimate llm --hidden=64 --intermediate=64 --layers=1 --vocab=9 --heads=1 --kv-heads=1 \
+                 --context=8 --head-dim=18446744073709551615";
+    let shape: Vec<&str> = shape.split_whitespace().collect();
     for (words, word) in [
         (&["report", "--watch=0s"][..], "at least 50ms"),
         (
@@ -186,6 +189,7 @@ fn what_cannot_be_meant_is_refused() -> Result {
         (&["cost", "--throughput=1e308", "--price=1"], "from 1e-12 to 1e15"),
         (&["estimate", &model, "--engine=llama.cpp"], "runs language models in GGUF"),
         (&["estimate", &model, "--gpu-layers=3"], "for language models"),
+        (&shape, "error: the shape: it takes more than 16 EiB"),
         (&["estimate", &model, "--kv-dtype=q8_0"], "for language models"),
         (&["fit", &model, "--limit=4GiB", "--vary=batch", "--batch=8"], "contradict each other"),
         (&["fit", &model, "--limit=4GiB", "--vary=imgsz", "--imgsz=32"], "contradict each other"),
