@@ -81,6 +81,26 @@ fn threads_that_cannot_be_are_one_error() -> Result {
     Ok(())
 }
 
+/// Malloc, which the pool is compared with, must not take the last of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_bound_on_addresses_costs_the_comparison_and_not_the_answer() -> Result {
+    let files = Files::new()?;
+    let blocks = (0..2000).map(|id| format!("a,{id},2097153,{},{id}\n", id % 7));
+    let blocks = format!("op,id,size,stream,t_us\n{}", blocks.collect::<String>());
+    let trace = files.add("leak.csv", blocks.as_bytes())?;
+    let shell = ["-c", "ulimit -v 3000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_plimsoll")];
+    for packing in ["--no-map", "--tight"] {
+        let words = ["replay", &trace, "--passes=2", "--json", packing];
+        let ran = std::process::Command::new("bash").args(shell).args(words).output()?;
+        assert_eq!(ran.status.code(), Some(0), "{packing}: {}", text(&ran.stderr));
+        let report: Value = serde_json::from_slice(&ran.stdout)?;
+        assert!(report["malloc_ns_per_event"].is_null(), "{packing}: {report}");
+        assert!(report["malloc_note"].is_string(), "{packing}: {report}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_report_has_every_field() -> Result {
     let files = Files::new()?;
