@@ -68,7 +68,7 @@ fn the_demo_runs_both_slots_and_knows_how_right_it_was() {
         output_dir: place.path().into(),
         ..BenchPlan::default()
     };
-    let Finished { record, folder, written } = ran(&plan);
+    let Finished { record, folder, written, .. } = ran(&plan);
     assert!(written && !record.interrupted);
     assert_eq!((record.config.mode.as_str(), record.exit_code(true)), ("dual", 0));
     assert_eq!(record.input_source.unpaired, Some(0));
