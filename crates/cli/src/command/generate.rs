@@ -114,13 +114,16 @@ fn shim(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let remedy = "it needs a C++ compiler and the headers of TensorRT and CUDA (NvInfer.h, \
                   NvOnnxParser.h, cuda_runtime_api.h: libnvinfer-dev, libnvonnxparsers-dev, \
                   cuda-cudart-dev); set TENSORRT_INCLUDE to their folders";
-    let failed = || BadInput::new(format!("the library for TensorRT was not built; {remedy}"));
+    let failed = format!(
+        "the library for TensorRT was not built from {}, which stays there; {remedy}",
+        source.display()
+    );
     let ran = std::process::Command::new(program).args(rest).output();
-    let ran = ran.with_context(|| command.clone()).map_err(|error| error.context(failed()))?;
+    let ran = ran.with_context(|| command.clone()).with_context(|| failed.clone())?;
     if !ran.status.success() {
         let said = String::from_utf8_lossy(&ran.stderr);
         let first = said.lines().find(|line| line.contains("error")).unwrap_or("no message");
-        return Err(anyhow::anyhow!("{command}: {first}").context(failed()));
+        return Err(anyhow::anyhow!("{command}: {first}").context(failed));
     }
     Ok([source, library])
 }
