@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     let json = args::wants_json(&argv);
     output::report_panics(json);
     stop::end_with_starter();
+    stop::survive_large_files();
     let args = match args::parse(argv) {
         Ok(args) => args,
         Err(error) => return output::usage(&error, json),

@@ -94,7 +94,7 @@ impl Output {
             return self.line(&value);
         }
         let text = self.text_of(answer);
-        let text = match io::stdout().is_terminal() {
+        let text = match io::stdout().is_terminal() && !is_dumb() {
             true => screenful(&text, terminal_rows()),
             false => text + "\n",
         };
@@ -149,7 +149,7 @@ impl Output {
 
     /// A line on the terminal for work that may take long.
     pub(crate) fn progress(&self) -> ProgressLine {
-        let on = !self.quiet && io::stderr().is_terminal();
+        let on = !self.quiet && can_rewrite();
         ProgressLine { on, since: Instant::now(), shown: String::new() }
     }
 
@@ -301,7 +301,17 @@ fn screenful(text: &str, rows: usize) -> String {
 /// says otherwise.
 pub(crate) fn colour_on(terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    terminal && !set("NO_COLOR") && !is_dumb()
+}
+
+/// Whether a line on stderr can be written over: on a terminal that knows how.
+pub(crate) fn can_rewrite() -> bool {
+    io::stderr().is_terminal() && !is_dumb()
+}
+
+/// Whether the terminal shows escape sequences as they are.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Prints what clap has to say: help and version on stdout, a usage error on stderr.

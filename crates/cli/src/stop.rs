@@ -1,11 +1,12 @@
-//! Stops work before its end: on Ctrl-C, SIGTERM or a closed terminal, verbs clean up first.
+//! Signals: on Ctrl-C, SIGTERM or a closed terminal, verbs clean up first; a file that may not grow any
+//! more is an error and no end.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Once};
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 
 /// What shells say of a program that Ctrl-C ended.
 pub(crate) const STOPPED: u8 = 130;
@@ -36,9 +37,19 @@ pub(crate) fn end_with_starter() {
     }
 }
 
+/// From now on, writing past the limit of a file's size (`ulimit -f`) is refused as on a full disk, and
+/// does not end the program with half a file behind it. By a handler, which a program that is started
+/// does not inherit.
+pub(crate) fn survive_large_files() {
+    for signal in not_ignored(&[SIGXFSZ]) {
+        // Where it cannot be handled, it ends the program as before.
+        let _ = signal_hook::flag::register(signal, Arc::default());
+    }
+}
+
 /// The first signal sets the flag; the next one ends the process.
 pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    for signal in not_ignored() {
+    for signal in not_ignored(&SIGNALS) {
         // In this order: the flag that the first one sets is what arms the second.
         signal_hook::flag::register_conditional_shutdown(
             signal,
@@ -51,20 +62,28 @@ pub(crate) fn listen(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// From now on the first signal is left for the end of the program, which is near, as a file is about to
+/// get its name; the next one ends the process.
+pub(crate) fn end_after_this() {
+    static LISTENS: Once = Once::new();
+    // Where there can be no handler, a signal ends the process as before.
+    LISTENS.call_once(|| drop(listen(&Arc::default())));
+}
+
 /// Every signal sets the flag, for work that looks at it all the time.
 pub(crate) fn listen_each_time(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    for signal in not_ignored() {
+    for signal in not_ignored(&SIGNALS) {
         signal_hook::flag::register(signal, Arc::clone(stop))
             .context("cannot listen for signals")?;
     }
     Ok(())
 }
 
-/// The signals to handle: one that this program was started to ignore (`nohup`) stays ignored.
-fn not_ignored() -> impl Iterator<Item = c_int> {
+/// Those of the signals that are to be handled: one that this program was started to ignore (`nohup`) stays ignored.
+fn not_ignored(signals: &[c_int]) -> impl Iterator<Item = c_int> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored(&status);
-    SIGNALS.into_iter().filter(move |signal| ignored & 1 << (signal - 1) == 0)
+    signals.iter().copied().filter(move |signal| ignored & 1 << (signal - 1) == 0)
 }
 
 /// The ignored signals in the kernel's file, a bit each; none where it cannot be read.

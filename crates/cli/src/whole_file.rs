@@ -1,62 +1,65 @@
 //! Files that are written whole or not at all, and refused before any work where they never can be.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use anyhow::Context;
-use plimsoll::files::followed;
+use anyhow::{Context, anyhow};
+use plimsoll_points::write::Partial;
 
-use crate::outcome::{BadInput, OrBadInput};
+use crate::outcome::BadInput;
+use crate::stop;
 
 /// Refuses a place where no file can be written, before the work is done.
 pub(crate) fn check_place(flag: &str, path: &Path) -> anyhow::Result<()> {
+    match why_not(path) {
+        None => Ok(()),
+        Some(why) => {
+            Err(BadInput::new(format!("cannot write {flag} {}: {why}", path.display())).into())
+        }
+    }
+}
+
+fn why_not(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let why = match folder.filter(|folder| !folder.is_dir()) {
-        Some(folder) => format!("there is no folder {}; make it first", folder.display()),
-        None if path.is_dir() => "it is a folder".to_string(),
-        None => return Ok(()),
-    };
-    Err(BadInput::new(format!("cannot write {flag} {}: {why}", path.display())).into())
+    match folder.filter(|folder| !folder.is_dir()) {
+        Some(folder) => Some(format!("there is no folder {}; make it first", folder.display())),
+        None => path.is_dir().then(|| "it is a folder".to_string()),
+    }
 }
 
 /// Writes a file so that a reader never finds half of it, and what was there stays if it fails. A link
 /// stays, and what it leads to is replaced; a device or a pipe is written to as it is. A
 /// place that cannot be written to is the caller's to put right; a full disk is not.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    let cannot = || format!("cannot write {}", path.display());
-    match write_whole(path, bytes) {
-        Err(error) if is_of_place(error.kind()) => Err(error).or_bad_input(cannot),
-        done => done.with_context(cannot),
-    }
+    let written = match why_not(path) {
+        Some(why) => Err(BadInput::new(why).into()),
+        None if is_open(path) || path.exists() && !path.is_file() => write_through(path, bytes),
+        None => write_whole(path, bytes),
+    };
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    if path.is_dir() {
-        return Err(ErrorKind::IsADirectory.into());
-    }
-    // Names of files that are open are links to what may have no name.
+/// Names of files that are open are links to what may have no name.
+fn is_open(path: &Path) -> bool {
     let open = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
-    let is_open = open.iter().any(|place| path.starts_with(place));
-    if is_open || path.exists() && !path.is_file() {
-        return File::options().write(true).open(path)?.write_all(bytes);
-    }
-    let path = &followed(path);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let mut file = tempfile::Builder::new();
-    #[cfg(unix)]
-    file.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
-    let file = file.tempfile_in(folder.unwrap_or(Path::new(".")));
-    // Its error names the file that would have been there meanwhile, which nobody has heard of.
-    let mut file = file.map_err(|error| io::Error::from(error.kind()))?;
-    file.write_all(bytes).map_err(|error| io::Error::from(error.kind()))?;
-    file.persist(path).map(drop).map_err(|error| error.error)
+    open.iter().any(|place| path.starts_with(place))
 }
 
-/// Whether another place would be the remedy.
-fn is_of_place(kind: ErrorKind) -> bool {
-    use ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
-    matches!(kind, IsADirectory | NotADirectory | NotFound | PermissionDenied | ReadOnlyFilesystem)
+fn write_through(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let file = File::options().write(true).open(path);
+    let mut file = file.map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::NotFound => BadInput::new(error).into(),
+        _ => anyhow!(error),
+    })?;
+    Ok(file.write_all(bytes)?)
+}
+
+fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    stop::end_after_this();
+    let mut file = Partial::create(path, "the file")?;
+    file.write_all(bytes)?;
+    Ok(file.finish()?)
 }
 
 #[cfg(test)]

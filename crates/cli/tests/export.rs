@@ -132,7 +132,7 @@ fn without_tensorrt_the_remedy_is_told() -> Result {
         println!("skipped: this machine has trtexec");
         return Ok(());
     }
-    assert_eq!(ran.status.code(), Some(2), "{message}");
+    assert_eq!(ran.status.code(), Some(3), "{message}");
     for part in ["/nowhere/libplimsoll_tensorrt.so", "plimsoll generate --tensorrt", "trtexec"] {
         assert!(message.contains(part), "{part}: {message}");
     }
@@ -305,8 +305,10 @@ fn the_library_for_tensorrt_comes_with_its_source() -> Result {
     let dir = place(&folder, "lib");
     let ran = plimsoll(&["generate", "--tensorrt", &dir]).env("CXX", "/nowhere/c++").output()?;
     let message = text(&ran.stderr);
-    assert_eq!(ran.status.code(), Some(2), "{message}");
+    assert_eq!(ran.status.code(), Some(3), "{message}");
     assert!(message.contains("TENSORRT_INCLUDE") && message.contains("/nowhere/c++"), "{message}");
+    let named = format!("{dir}/plimsoll_tensorrt.cpp, which stays");
+    assert!(message.contains(&named), "{named}: {message}");
     let source = fs::read_to_string(folder.path().join("lib/plimsoll_tensorrt.cpp"))?;
     assert!(source.contains("plimsoll_trt_open"));
     Ok(())

@@ -50,6 +50,57 @@ fn above_zero(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0)
 }
 
+/// As where a user may have only so many processes. The system binds everybody but root.
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_that_cannot_be_are_one_error() -> Result {
+    use std::os::unix::fs::PermissionsExt;
+    let files = Files::new()?;
+    let trace = files.add("trace.csv", csv().as_bytes())?;
+    for (path, mode) in [(files.0.path(), 0o755), (Path::new(&trace), 0o644)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    }
+    let program = env!("CARGO_BIN_EXE_plimsoll");
+    let as_nobody = ["--nproc=3", "setpriv", "--reuid=65531", "--regid=65531", "--clear-groups"];
+    let mut tried = std::process::Command::new("prlimit");
+    if !tried
+        .args(as_nobody)
+        .args([program, "--version"])
+        .output()
+        .is_ok_and(|ran| ran.status.success())
+    {
+        println!("skipped: only root can become another user, by setpriv");
+        return Ok(());
+    }
+    let words = [program, "replay", &trace, "--passes=1", "--threads=4"];
+    let ran = std::process::Command::new("prlimit").args(as_nobody).args(words).output()?;
+    let said = text(&ran.stderr);
+    assert_eq!(ran.status.code(), Some(3), "{said}");
+    assert!(said.starts_with("error: one more thread is not available"), "{said}");
+    assert!(said.contains("--threads") && said.lines().count() == 1, "{said}");
+    Ok(())
+}
+
+/// Malloc, which the pool is compared with, must not take the last of it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_bound_on_addresses_costs_the_comparison_and_not_the_answer() -> Result {
+    let files = Files::new()?;
+    let blocks = (0..2000).map(|id| format!("a,{id},2097153,{},{id}\n", id % 7));
+    let blocks = format!("op,id,size,stream,t_us\n{}", blocks.collect::<String>());
+    let trace = files.add("leak.csv", blocks.as_bytes())?;
+    let shell = ["-c", "ulimit -v 3000000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_plimsoll")];
+    for packing in ["--no-map", "--tight"] {
+        let words = ["replay", &trace, "--passes=2", "--json", packing];
+        let ran = std::process::Command::new("bash").args(shell).args(words).output()?;
+        assert_eq!(ran.status.code(), Some(0), "{packing}: {}", text(&ran.stderr));
+        let report: Value = serde_json::from_slice(&ran.stdout)?;
+        assert!(report["malloc_ns_per_event"].is_null(), "{packing}: {report}");
+        assert!(report["malloc_note"].is_string(), "{packing}: {report}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_report_has_every_field() -> Result {
     let files = Files::new()?;

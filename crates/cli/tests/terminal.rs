@@ -99,3 +99,21 @@ fn it_ends_when_its_terminal_is_gone() -> Result {
     }
     Ok(())
 }
+
+#[test]
+fn a_dumb_terminal_gets_plain_lines() -> Result {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().display().to_string();
+    for (term, rewrites) in [("dumb", false), ("xterm", true)] {
+        let terminal = Terminal::open(100, 30)?;
+        let echo = ["bench", "--engine=echo", "--model0=echo", "--imgsz=96", "--max-frames=3"];
+        let source = ["--source=synthetic:size=64x64", "--output-dir", &place];
+        let mut command = common::plimsoll(&[&echo[..], &source].concat());
+        command.env("TERM", term).env_remove("NO_COLOR");
+        let status = terminal.run(command, "Report", |_, _| Ok(()))?;
+        let written = terminal.written();
+        assert!(status.success() && written.contains("/3 "), "{term}: {written:?}");
+        assert_eq!(written.contains('\x1b'), rewrites, "{term}: {written:?}");
+    }
+    Ok(())
+}

@@ -719,3 +719,16 @@ fn turn_within(pool: &Pool) {
         pool.release(block, Stream::DEFAULT).unwrap();
     }
 }
+
+#[test]
+fn a_pool_that_could_hold_nothing_names_the_field() {
+    let device = |mib| Arc::new(Sim::new(SimConfig::default().with_total(Bytes::mib(mib))));
+    let refused = Pool::new(device(64), MemoryConfig::new()).unwrap_err().to_string();
+    assert!(
+        refused.starts_with("min_free_bytes is 512.00 MiB on a device of 64.00 MiB"),
+        "{refused}"
+    );
+    let pool = Pool::new(device(600), MemoryConfig::new()).unwrap();
+    assert_eq!(pool.capacity(), Bytes::mib(88));
+    Pool::new(device(64), MemoryConfig::new().with_min_free_bytes(0)).unwrap();
+}

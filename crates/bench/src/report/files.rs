@@ -40,17 +40,24 @@ pub enum FilesError {
         /// What the system said.
         source: io::Error,
         /// What to do.
-        remedy: &'static str,
+        remedy: String,
     },
 }
 
+/// The flag that says where a run's folder is.
+const OF_FOLDER: &str = "--output-dir";
+
 fn failed(what: &'static str, path: &Path, source: io::Error) -> FilesError {
-    let remedy = match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "make room, or choose another place with --output-dir"
-        }
-        _ => "choose another place with --output-dir",
+    failed_by(OF_FOLDER, what, path, source)
+}
+
+/// For a file whose place another flag says.
+fn failed_by(flag: &str, what: &'static str, path: &Path, source: io::Error) -> FilesError {
+    let room = match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room, or ",
+        _ => "",
     };
+    let remedy = format!("{room}choose another place with {flag}");
     FilesError::Io { what, path: path.to_path_buf(), source, remedy }
 }
 
@@ -189,8 +196,8 @@ impl RunFolder {
         ];
         let place = |name: &str| (self.path.join(format!(".{name}.new")), self.path.join(name));
         let beside = files.iter().try_for_each(|(name, text)| {
-            let (temporary, _) = place(name);
-            whole(&temporary, text.as_bytes()).map_err(|e| failed("write", &temporary, e))
+            let (temporary, last) = place(name);
+            whole(&temporary, text.as_bytes()).map_err(|e| failed("write", &last, e))
         });
         let done = beside.and_then(|()| {
             files.iter().try_for_each(|(name, _)| {
@@ -246,6 +253,8 @@ fn whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub struct Journal {
     file: File,
     path: PathBuf,
+    /// The flag that says where it is.
+    flag: &'static str,
     pending: Vec<u8>,
     length: u64,
     broken: bool,
@@ -279,11 +288,16 @@ const GATHER: usize = 32 << 10;
 impl Journal {
     /// Opens a file to append to, making it where there is none.
     pub fn open(path: &Path) -> Result<Journal, FilesError> {
-        let file = OpenOptions::new().append(true).create(true).open(path);
-        let file = file.map_err(|e| failed("open", path, e))?;
-        let length = file.metadata().map_err(|e| failed("open", path, e))?.len();
+        Journal::of_flag(path, OF_FOLDER)
+    }
+
+    /// The same for a file that a flag of its own names.
+    pub(crate) fn of_flag(path: &Path, flag: &'static str) -> Result<Journal, FilesError> {
+        let failed = |e| failed_by(flag, "open", path, e);
+        let file = OpenOptions::new().append(true).create(true).open(path).map_err(failed)?;
+        let length = file.metadata().map_err(failed)?.len();
         let pending = Vec::with_capacity(GATHER * 2);
-        Ok(Journal { file, path: path.to_path_buf(), pending, length, broken: false })
+        Ok(Journal { file, path: path.to_path_buf(), flag, pending, length, broken: false })
     }
 
     /// Appends a line; line breaks inside it become spaces. The first failure is an error,
@@ -305,7 +319,7 @@ impl Journal {
     pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), FilesError> {
         match serde_json::to_string(value) {
             Ok(text) => self.push(&text::json(&text)),
-            Err(e) => Err(failed("write", &self.path, io::Error::other(e))),
+            Err(e) => Err(failed_by(self.flag, "write", &self.path, io::Error::other(e))),
         }
     }
 
@@ -328,7 +342,7 @@ impl Journal {
                 self.pending = Vec::new();
                 // Remove half a line. A device that cannot do that is not read again.
                 drop(self.file.set_len(self.length));
-                Err(failed("append to", &self.path, e))
+                Err(failed_by(self.flag, "append to", &self.path, e))
             }
         }
     }

@@ -188,7 +188,7 @@ impl<'a> Ingest<'a> {
             self.output.warn_once(vec![text]);
         }
         if let Some(why) = judged.as_ref().ok().and_then(|judged| judged.unwritten.clone()) {
-            self.output.lost(why);
+            self.output.asked_lost(why);
         }
         self.slots[slot].judged = Some(judged);
         let known: Vec<&SlotJudged> = self.slots.iter().filter_map(SlotState::judged).collect();

@@ -118,10 +118,8 @@ impl SlotJob<'_> {
     }
 
     fn close(&self, loaded: &mut LoadedSlot<'_>, end: LoopEnd) -> SlotOutcome {
-        let plan = self.plan;
-        let wanted = plan.max_frames.is_some() || plan.duration.is_some() || plan.loop_source;
         let early = match end {
-            LoopEnd::SourceEnded if wanted => Some(loaded.measured),
+            LoopEnd::SourceEnded => Some(loaded.measured),
             _ => None,
         };
         let mut outcome = match end {

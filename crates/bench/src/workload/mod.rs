@@ -92,6 +92,8 @@ pub struct Finished {
     pub folder: PathBuf,
     /// Whether the last report was written completely. If not, the folder may have an older one.
     pub written: bool,
+    /// Whether the detections and predictions that the plan asks for were written.
+    pub complete: bool,
 }
 
 /// What a run is about; it does not change.
@@ -281,5 +283,6 @@ fn finish(mut ingest: Ingest<'_>, stop: &AtomicBool) -> Finished {
         record = Snapshot::new(&ingest).record(interruption, true);
         written = ingest.output.reports(&record, &ingest.pictures);
     }
-    Finished { record, folder: ingest.output.folder.path().to_path_buf(), written }
+    let complete = ingest.output.is_complete();
+    Finished { record, folder: ingest.output.folder.path().to_path_buf(), written, complete }
 }

@@ -33,6 +33,8 @@ pub(super) struct RunOutput<'a> {
     warned: Vec<String>,
     /// What could not be written.
     failures: Vec<DoubtRecord>,
+    /// Whether a file that the plan asks for by name is among that.
+    asked_lost: bool,
 }
 
 impl<'a> RunOutput<'a> {
@@ -56,6 +58,7 @@ impl<'a> RunOutput<'a> {
             detections,
             warned: Vec::new(),
             failures: Vec::new(),
+            asked_lost: false,
         })
     }
 
@@ -130,13 +133,13 @@ impl<'a> RunOutput<'a> {
     /// Appends the detections of a frame, where they are wanted.
     pub(super) fn detections(&mut self, line: &impl Serialize) {
         let done = self.detections.as_mut().map_or(Ok(()), |journal| journal.json(line));
-        self.check(done);
+        self.check_asked(done);
     }
 
     /// Writes the rest of the detections.
     pub(super) fn close_detections(&mut self) {
         let done = self.detections.as_mut().map_or(Ok(()), Journal::flush);
-        self.check(done);
+        self.check_asked(done);
     }
 
     /// Writes every report. Returns whether all were written.
@@ -181,8 +184,24 @@ impl<'a> RunOutput<'a> {
         }
     }
 
-    /// The same for what another part of the run could not write.
-    pub(super) fn lost(&mut self, why: String) {
+    fn check_asked(&mut self, done: Result<(), FilesError>) {
+        if let Err(error) = done {
+            self.asked_lost(error.to_string());
+        }
+    }
+
+    /// Whether every file that the plan asks for by name was written so far.
+    pub(super) fn is_complete(&self) -> bool {
+        !self.asked_lost
+    }
+
+    /// The same for what another part of the run could not write of what the plan asks for.
+    pub(super) fn asked_lost(&mut self, why: String) {
+        self.asked_lost = true;
+        self.lost(why);
+    }
+
+    fn lost(&mut self, why: String) {
         self.progress.warning(&why);
         self.log(Level::Error, &why);
         self.failures.push(DoubtRecord::new(None, Doubt::OutputIncomplete { why }));
@@ -194,5 +213,5 @@ fn emptied(path: &Path) -> Result<Journal, BenchError> {
     std::fs::File::create(path).map_err(|e| {
         BenchError::Plan(format!("cannot write --detections {}: {e}", path.display()))
     })?;
-    Ok(Journal::open(path)?)
+    Ok(Journal::of_flag(path, "--detections")?)
 }

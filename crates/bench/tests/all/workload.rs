@@ -68,7 +68,7 @@ fn the_demo_runs_both_slots_and_knows_how_right_it_was() {
         output_dir: place.path().into(),
         ..BenchPlan::default()
     };
-    let Finished { record, folder, written } = ran(&plan);
+    let Finished { record, folder, written, .. } = ran(&plan);
     assert!(written && !record.interrupted);
     assert_eq!((record.config.mode.as_str(), record.exit_code(true)), ("dual", 0));
     assert_eq!(record.input_source.unpaired, Some(0));
@@ -339,17 +339,18 @@ fn a_repeat_keeps_the_estimate() {
 }
 
 #[test]
-fn a_source_that_ends_early_is_a_doubt_only_where_more_was_asked_for() {
+fn a_source_with_fewer_frames_than_are_taken_is_a_doubt() {
     let place = tempfile::tempdir().unwrap();
     let early = |max_frames| {
         let Finished { record, .. } = ran(&BenchPlan { max_frames, ..echo(place.path()) });
-        record
-            .doubts
-            .iter()
-            .any(|doubt| doubt.doubt == Doubt::SourceEndedEarly { frames: 8, wanted: 20 })
+        record.doubts.into_iter().find_map(|doubt| match doubt.doubt {
+            Doubt::SourceEndedEarly { frames, wanted } => Some((frames, wanted)),
+            _ => None,
+        })
     };
-    assert!(early(Some(20)));
-    assert!(!early(Some(8)) && !early(None));
+    assert_eq!(early(Some(20)), Some((8, 20)));
+    assert_eq!(early(None), Some((8, BenchPlan::FRAMES)), "the default counts as well");
+    assert_eq!(early(Some(8)), None);
 }
 
 /// Stops the run, or stands in the way of its files, at the first frames.

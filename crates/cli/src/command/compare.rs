@@ -119,6 +119,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let read = |path: &PathBuf| {
         RecordedRun::read(path).or_bad_input(|| format!("{} is not a run", path.display()))
     };
+    args.html.as_deref().map_or(Ok(()), |page| whole_file::check_place("--html", page))?;
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     let options = CompareOptions {
         tolerance: args.tolerance,

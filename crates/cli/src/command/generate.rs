@@ -5,7 +5,6 @@
 //! program carries, because it must be compiled with the headers of the TensorRT that will run.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -19,6 +18,7 @@ use crate::args;
 use crate::outcome::{BadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::page::TextPage;
+use crate::whole_file;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,9 +93,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 
 fn in_folder(
     folder: &Path,
-    write: fn(&Path) -> io::Result<Vec<PathBuf>>,
+    write: fn(&Path) -> anyhow::Result<Vec<PathBuf>>,
 ) -> anyhow::Result<Vec<PathBuf>> {
     fs::create_dir_all(folder)
+        .map_err(anyhow::Error::from)
         .and_then(|()| write(folder))
         .with_context(|| format!("cannot write into {}", folder.display()))
 }
@@ -113,18 +114,21 @@ fn shim(folder: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let remedy = "it needs a C++ compiler and the headers of TensorRT and CUDA (NvInfer.h, \
                   NvOnnxParser.h, cuda_runtime_api.h: libnvinfer-dev, libnvonnxparsers-dev, \
                   cuda-cudart-dev); set TENSORRT_INCLUDE to their folders";
-    let failed = || BadInput::new(format!("the library for TensorRT was not built; {remedy}"));
+    let failed = format!(
+        "the library for TensorRT was not built from {}, which stays there; {remedy}",
+        source.display()
+    );
     let ran = std::process::Command::new(program).args(rest).output();
-    let ran = ran.with_context(|| command.clone()).map_err(|error| error.context(failed()))?;
+    let ran = ran.with_context(|| command.clone()).with_context(|| failed.clone())?;
     if !ran.status.success() {
         let said = String::from_utf8_lossy(&ran.stderr);
         let first = said.lines().find(|line| line.contains("error")).unwrap_or("no message");
-        return Err(anyhow::anyhow!("{command}: {first}").context(failed()));
+        return Err(anyhow::anyhow!("{command}: {first}").context(failed));
     }
     Ok([source, library])
 }
 
-fn man_pages(folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn man_pages(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut command = args::command().disable_help_subcommand(true);
     command.build();
     let mut written = Vec::new();
@@ -132,15 +136,19 @@ fn man_pages(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(written)
 }
 
-fn man_page(command: &Command, folder: &Path, written: &mut Vec<PathBuf>) -> io::Result<()> {
-    written.push(Man::new(command.clone()).generate_to(folder)?);
+fn man_page(command: &Command, folder: &Path, written: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    let (page, mut text) = (Man::new(command.clone()), Vec::new());
+    page.render(&mut text)?;
+    let path = folder.join(page.get_filename());
+    whole_file::write(&path, &text)?;
+    written.push(path);
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
         man_page(verb, folder, written)?;
     }
     Ok(())
 }
 
-fn scripts(folder: &Path) -> io::Result<Vec<PathBuf>> {
+fn scripts(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Shell::value_variants()
         .iter()
         .map(|shell| {
@@ -148,7 +156,7 @@ fn scripts(folder: &Path) -> io::Result<Vec<PathBuf>> {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut args::shown(), "plimsoll", &mut script);
             let path = folder.join(shell.file_name("plimsoll"));
-            fs::write(&path, script).map(|()| path)
+            whole_file::write(&path, &script).map(|()| path)
         })
         .collect()
 }

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use anyhow::bail;
 use serde::Serialize;
 
-use crate::outcome::{BadInput, Outcome};
+use crate::outcome::{BadInput, OrBadInput, Outcome};
 use crate::output::{Answer, Output};
 use crate::page::TextPage;
+use crate::shell::quoted;
 use crate::whole_file;
 
 const EXAMPLES: &str = "\
@@ -24,7 +25,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The file to write; its path must be without spaces and colons
+    /// The file to write; its path must be without spaces, colons and dollar signs
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
 }
@@ -37,9 +38,10 @@ struct GuardAnswer {
 
 impl Answer for GuardAnswer {
     fn page(&self, page: &mut TextPage) {
-        let library = self.library.display();
+        let library = self.library.display().to_string();
         page.raw(&format!("{library}\n"));
         page.advice("Start programs with it and a limit:");
+        let library = quoted(&library);
         page.advice(&format!("  LD_PRELOAD={library} PLIMSOLL_GPU_MEM_LIMIT=8GiB PROGRAM"));
     }
 }
@@ -49,11 +51,16 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     if plimsoll_guard::LIBRARY.is_empty() {
         bail!("the guard needs Linux on x86-64 or aarch64: it is not in this build");
     }
-    let library = std::path::absolute(&args.to)?;
-    let text = library.to_str().filter(|text| !text.contains([' ', ':', '\n', '\t']));
+    whole_file::check_place("--to", &args.to)?;
+    let library = std::path::absolute(&args.to).or_bad_input(|| {
+        let to = args.to.display();
+        format!("cannot write --to {to}: the folder that this was started in is gone")
+    })?;
+    // The loader cuts its list at spaces and colons, and replaces words such as $LIB and $ORIGIN.
+    let text = library.to_str().filter(|text| !text.contains([' ', ':', '$', '\n', '\t']));
     if text.is_none() {
         let text = format!(
-            "{} is not valid in LD_PRELOAD: give a path without spaces and colons",
+            "{} is not valid in LD_PRELOAD: give a path without spaces, colons and dollar signs",
             library.display()
         );
         return Err(BadInput::new(text).into());

@@ -9,6 +9,9 @@
 const HEAD: usize = 120;
 const TAIL: usize = 120;
 
+/// How many characters are shown of the end where it is whole clauses: a remedy in part is none.
+const REMEDY: usize = 200;
+
 /// The words that a cause begins with, the most specific first. A cause ends at ` ; `.
 const CAUSES: [&str; 6] = [
     "CUDA failure ",
@@ -77,10 +80,23 @@ pub fn shortened(text: &str) -> String {
         words.take_while(fits).count()
     };
     let head = fitting(&mut words.iter(), HEAD);
-    let tail = fitting(&mut words.iter().rev(), TAIL).min(words.len() - head);
-    let (head, tail) = (words[..head].join(" "), words[words.len() - tail..].join(" "));
+    let rest = words[head..].join(" ");
+    let tail = last_clauses(&rest).map_or_else(
+        || {
+            let tail = fitting(&mut words[head..].iter().rev(), TAIL);
+            words[words.len() - tail..].join(" ")
+        },
+        str::to_string,
+    );
+    let head = words[..head].join(" ");
     // A message that was cut before has one gap only.
     format!("{} … {}", head.trim_end_matches([' ', '…']), tail.trim_start_matches([' ', '…']))
+}
+
+/// As many whole clauses of the end as there is room for.
+fn last_clauses(text: &str) -> Option<&str> {
+    let clauses = text.match_indices("; ").map(|(at, mark)| &text[at + mark.len()..]);
+    clauses.into_iter().find(|clauses| clauses.chars().count() <= REMEDY)
 }
 
 #[cfg(test)]
@@ -137,6 +153,10 @@ mod tests {
         let short = shortened(&long);
         assert!(short.chars().count() < 260, "{short}");
         assert!(short.starts_with("rten on cpu") && short.ends_with("install it"), "{short}");
+        let remedy = "install NVIDIA's driver (on a Jetson: L4T's), or run where there is one; or \
+                      take --device cpu, or leave it out to fall back";
+        let long = format!("CUDA: tried {}; {remedy}", "libcuda.so (no such file), ".repeat(20));
+        assert!(shortened(&long).ends_with(&format!(" … {remedy}")), "{}", shortened(&long));
         let one = shortened(&"x".repeat(900));
         assert!(one.chars().count() < 10, "a word that is too long is left out: {one}");
     }

@@ -43,6 +43,24 @@ pub fn give_back() {
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn give_back() {}
 
+/// How many bytes of addresses this process may have (`ulimit -v`); `None` where that is not bounded.
+#[cfg(unix)]
+#[expect(unsafe_code, reason = "getrlimit is a foreign call")]
+#[must_use]
+pub fn most_addresses() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the structure is written to.
+    let asked = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    (asked == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// Elsewhere nothing bounds them.
+#[cfg(not(unix))]
+#[must_use]
+pub fn most_addresses() -> Option<u64> {
+    None
+}
+
 /// From here on all threads of the process share one heap, where the system's `malloc` can.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 #[expect(unsafe_code, reason = "mallopt is a foreign call")]

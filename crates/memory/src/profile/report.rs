@@ -148,7 +148,8 @@ impl MemoryReport {
     /// Advice by pressure: what relieves it soonest comes first.
     fn recommend(&mut self, here: MemoryPressure) {
         let mut advice = Vec::new();
-        if self.pressure >= MemoryPressure::High && self.pooled > Bytes::ZERO {
+        let on_device = self.pressure > here;
+        if (self.pressure >= MemoryPressure::High || on_device) && self.pooled > Bytes::ZERO {
             let pooled = self.pooled;
             advice.push(format!(
                 "{pooled} is reserved and not in use: trim() gives back what it can"
@@ -167,7 +168,7 @@ impl MemoryReport {
             MemoryPressure::Medium | MemoryPressure::Low => {}
         }
         let others = self.used().map(|used| used.saturating_sub(self.reserved));
-        if let Some(others) = others.filter(|_| self.pressure > here) {
+        if let Some(others) = others.filter(|others| on_device && *others > Bytes::ZERO) {
             advice.push(format!("others hold {others} of the device: look there first"));
         }
         if advice.is_empty() {
@@ -223,6 +224,6 @@ impl MemoryReport {
         if let Some(part) = system.gpu_codecs_cameras {
             writeln!(f, "  of it GPU, codecs, cameras: {part} ({how})")?;
         }
-        writeln!(f, "Unified memory: what the allocator holds is part of what is used.\n")
+        writeln!(f, "What the allocator holds is part of what is used.\n")
     }
 }

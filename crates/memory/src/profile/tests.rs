@@ -131,6 +131,19 @@ fn advice_goes_by_pressure() {
     assert_eq!(get_free_memory(&pool), Ok(Bytes::gib(4) - Bytes::mib(500)));
 }
 
+/// What fills the device is the pool's own memory, which nobody uses.
+#[test]
+fn advice_on_a_pool_that_holds_more_than_it_needs_is_to_trim_it() {
+    let config = MemoryConfig::new().with_min_free_bytes(0);
+    let pool = Pool::new(sim(Bytes::gib(4)), config).unwrap();
+    let most = pool.allocate(Request::new(Bytes::gib(3))).unwrap();
+    let _little = pool.allocate(Request::new(Bytes::mib(3))).unwrap();
+    pool.release(most, Stream::DEFAULT).unwrap();
+    let advice = generate_memory_report(&pool).recommendations.join("; ");
+    assert!(advice.contains("is reserved and not in use: trim()"), "{advice}");
+    assert!(!advice.contains("others"), "{advice}");
+}
+
 #[test]
 fn real_devices_are_sampled_and_counted() {
     let report = generate_memory_report(&Host::with_total(Bytes::gib(1)));

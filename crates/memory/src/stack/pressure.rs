@@ -43,7 +43,7 @@ use plimsoll_machine::error::Result;
 use plimsoll_machine::units::Bytes;
 
 /// A level that was crossed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct PressureChange<'a> {
     /// The level last reported.
@@ -52,6 +52,17 @@ pub struct PressureChange<'a> {
     pub to: MemoryPressure,
     /// The memory under the watch, to trim.
     pub memory: &'a dyn Memory,
+}
+
+/// A line: it is written on the thread that allocates, and a pool would list all of its arenas.
+impl fmt::Debug for PressureChange<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PressureChange")
+            .field("from", &self.from)
+            .field("to", &self.to)
+            .field("memory", &self.memory.name())
+            .finish()
+    }
 }
 
 impl PressureChange<'_> {

@@ -22,6 +22,22 @@ fn watch(upstream: Arc<dyn Memory>) -> (PressureWatch, Seen) {
 const LEVELS: [MemoryPressure; 4] =
     [MemoryPressure::Low, MemoryPressure::Medium, MemoryPressure::High, MemoryPressure::Critical];
 
+/// It is written on the thread that allocates.
+#[test]
+fn a_change_is_shown_in_a_line() {
+    let pool: Arc<dyn Memory> = Arc::new(Pool::new(sim(64), everything()).unwrap());
+    let shown = Arc::new(Mutex::new(String::new()));
+    let watch = PressureWatch::new(pool, {
+        let shown = Arc::clone(&shown);
+        move |change| *shown.lock().unwrap() = format!("{change:?}")
+    });
+    let share = watch.capacity().fraction(0.99);
+    let _block = watch.allocate(Request::new(share)).unwrap();
+    let shown = shown.lock().unwrap().clone();
+    assert!(shown.contains("to: Critical") && shown.contains("pool on sim"), "{shown}");
+    assert!(shown.len() < 120, "{shown}");
+}
+
 /// All threads go up together, then all down: each level is reported once each way, with
 /// none left out that was seen and none reported twice.
 #[test]

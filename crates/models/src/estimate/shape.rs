@@ -256,11 +256,11 @@ impl ModelShape {
         );
         if estimate.total_bytes == Bytes::MAX {
             // The sums stop at the most that can be counted; past that they say nothing.
-            return Err(Error::Config {
-                field: "the shape",
-                value: "more than 16 EiB in all".to_string(),
-                range: "one whose memory can be counted; look for a number too many in context, \
-                        layers or vocab",
+            return Err(Error::Malformed {
+                what: "the shape".to_string(),
+                why: "it takes more than 16 EiB; look for a number too many in context, layers, \
+                      head-dim or vocab"
+                    .to_string(),
             });
         }
         Ok(estimate)

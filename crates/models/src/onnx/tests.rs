@@ -46,6 +46,50 @@ fn reads_names_shapes_and_metadata() {
     assert_eq!(header.outputs[0].shape, Some(vec![Some(1), Some(84), None]));
 }
 
+/// A file with a weight of four numbers that lie in another file.
+fn outside(entries: &[(&str, &str)]) -> Vec<u8> {
+    let entries = entries.iter().map(|(key, text)| {
+        field(13, &[field(1, key.as_bytes()), field(2, text.as_bytes())].concat())
+    });
+    let weight = [&[0x08, 4, 0x10, 1][..], &field(8, b"w"), &entries.collect::<Vec<_>>().concat()];
+    let version = field(8, &[0x10, 17]);
+    model(&field(5, &weight.concat()), &version)
+}
+
+#[test]
+fn weights_in_other_files_are_files_of_their_length() {
+    let folder = tempfile::tempdir().expect("made");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("w.bin"), [0; 16]).expect("written");
+    std::fs::create_dir(at("sub")).expect("made");
+    let pipe = std::process::Command::new("mkfifo").arg(at("pipe")).status();
+    assert!(pipe.expect("started").success());
+    let open = |entries: &[(&str, &str)]| {
+        std::fs::write(at("a.onnx"), outside(entries)).expect("written");
+        OnnxGraph::open(&at("a.onnx")).map(|graph| graph.values.len())
+    };
+    for entries in [
+        &[("location", "w.bin")][..],
+        &[("location", "w.bin"), ("length", "16")],
+        &[("location", "w.bin"), ("offset", "0"), ("length", "16")],
+    ] {
+        assert_eq!(open(entries).expect("read"), 1, "{entries:?}");
+    }
+    for (entries, words) in [
+        (&[("location", "sub")][..], "no regular file"),
+        (&[("location", "pipe")], "no regular file"),
+        (&[("location", "none.bin")], "none.bin"),
+        (&[("location", "")], "without a name"),
+        (&[("location", "w.bin"), ("length", "-5")], "a length that is no number"),
+        (&[("location", "w.bin"), ("length", "4")], "less data than its extents say"),
+        (&[("location", "w.bin"), ("length", "17")], "17 bytes"),
+        (&[("location", "w.bin"), ("offset", "4")], "20 bytes"),
+    ] {
+        let error = open(entries).expect_err("refused").to_string();
+        assert!(error.contains(words), "{entries:?}: {error}");
+    }
+}
+
 #[test]
 fn what_is_no_model_is_refused_with_the_place() {
     assert!(matches!(OnnxHeader::parse(b""), Err(OnnxError::NoGraph)));

@@ -12,6 +12,9 @@ use plimsoll_machine::error::{Error, Result};
 use plimsoll_machine::sys::malloc::{self, HeapBlock};
 use plimsoll_machine::units::Bytes;
 
+/// Addresses that must be left: the heap keeps what it had, and the pool has tables of its own.
+const SPARE: Bytes = Bytes::mib(512);
+
 /// `malloc` and `free` on the events of a trace, with no memory taken from the kernel or
 /// given back between passes.
 #[derive(Debug)]
@@ -25,8 +28,15 @@ impl<'a> Malloc<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] where the allocator is not glibc's.
+    /// [`Error::Unavailable`] where the allocator is not glibc's, or would take all addresses.
     pub fn open(trace: &'a Trace) -> Result<Malloc<'a>> {
+        let most = malloc::most_addresses().map(Bytes);
+        if let Some(most) = most.filter(|most| trace.peak_live().saturating_add(SPARE) > *most) {
+            return Err(Error::Unavailable {
+                what: "the malloc yardstick".to_string(),
+                why: format!("this process may have {most} of addresses (ulimit -v)"),
+            });
+        }
         malloc::keep_everything()?;
         let blocks = std::iter::repeat_with(|| None).take(trace.slots()).collect();
         Ok(Malloc { trace, blocks })
@@ -42,14 +52,11 @@ impl<'a> Malloc<'a> {
         let refused = self.run();
         let wall = start.elapsed();
         self.blocks.iter_mut().for_each(|block| *block = None);
-        match refused {
-            None => Ok(wall),
-            Some(requested) => Err(Error::OutOfMemory {
-                memory: "malloc".to_string(),
-                requested,
-                available: Bytes::ZERO,
-            }),
-        }
+        let Some(requested) = refused else { return Ok(wall) };
+        // Nobody else could have what the heap keeps.
+        malloc::give_back();
+        let memory = "malloc".to_string();
+        Err(Error::OutOfMemory { memory, requested, available: Bytes::ZERO })
     }
 
     /// The size that was refused, if any was.

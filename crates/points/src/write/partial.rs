@@ -113,7 +113,8 @@ fn hidden<T>(
     let mut builder = tempfile::Builder::new();
     builder.prefix(&prefix).suffix(".partial");
     super::readable(&mut builder);
-    make(&builder)
+    // Its error names the hidden file, which nobody has heard of.
+    make(&builder).map_err(|error| error.kind().into())
 }
 
 /// Where the system lists the files of this process, through which they can be named.

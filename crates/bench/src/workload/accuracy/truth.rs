@@ -75,6 +75,15 @@ impl SlotTruth {
                         --labels; for all detections use --detections";
             return Err(BenchError::Plan(text.to_string()));
         }
+        if let Some(path) = plan.predictions.as_ref().filter(|_| several)
+            && path.exists()
+            && !path.is_file()
+        {
+            let why =
+                "several slots are judged, and each needs a file of its own; name a plain file";
+            let text = format!("cannot write --predictions {}: {why}", path.display());
+            return Err(BenchError::Plan(text));
+        }
         if plan.labels.is_some() && inputs.is_empty() {
             let text = "--labels: no slot runs, so there is nothing to judge";
             return Err(BenchError::Plan(text.to_string()));

@@ -36,7 +36,8 @@ Examples:
 
 Exit codes:
   0 fine, 1 over the limit with --fail-on-violation, 2 bad usage or all slots skipped,
-  3 one failed and none completed, 130 stopped; the report is written in every case but 2";
+  3 one failed and none completed, or a file that was asked for could not be written,
+  130 stopped; the report is written in every case but 2, if it can be";
 
 /// Measure detectors: speed, memory, accuracy and energy, in one report
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,8 @@
 //! The work is the library's ([`plimsoll_bench::workload`]); the verb turns flags into a
 //! plan, shows how far it is, and ends with what the record says: 0 fine, 1 a violation
 //! where `--fail-on-violation` asks for it, 2 all slots skipped, 3 one failed and none
-//! completed (or, with `--strict`, something could not be written), 130 stopped by the user.
+//! completed, or a file that was asked for could not be written (with `--strict`, any file), 130
+//! stopped by the user.
 //!
 //! The first Ctrl-C stops the run, and what was measured is kept; the second one ends the
 //! process at once.
@@ -89,7 +90,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let mut show = Show::new(!out.is_quiet() && !out.is_json(), on_gpu);
     let finished = workload::run(&plan, &mut show, &stop).map_err(with_fault)?;
     show.end();
-    let Finished { record, folder, written } = finished;
+    let Finished { record, folder, written, complete } = finished;
     let path = Some(folder.join("report.html")).filter(|path| path.is_file());
     let path = path.map(|path| path.display().to_string());
     if !written {
@@ -102,6 +103,10 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
             folder.display(),
         ));
         output::note(&console::end(&record, None));
+    } else if !complete {
+        output::note_line(
+            "error: not every file that was asked for could be written; the doubts say why",
+        );
     } else if plan.strict && record.is_incomplete() {
         output::note_line(
             "error: not everything could be written or judged (--strict); the doubts say what",
@@ -110,7 +115,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let report = BenchAnswer { record: &record, path, written };
     out.answer(&report)?;
     Ok(match record.exit_code(args.fail_on_violation) {
-        0 if !written => Outcome::Code(3),
+        0 if !written || !complete => Outcome::Code(3),
         0 if record.interrupted => Outcome::Code(STOPPED),
         0 => Outcome::Yes,
         code => Outcome::Code(code),

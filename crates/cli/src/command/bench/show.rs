@@ -1,7 +1,6 @@
 //! How far a run is: a bar a slot on a terminal, plain lines elsewhere. All on stderr, so
 //! that stdout has the answer alone.
 
-use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use plimsoll_bench::report::console;
 use plimsoll_bench::workload::{BenchProgress, SlotProgress};
 use plimsoll_infer::engine::messages::shortened;
 
-use crate::output::{note, note_line, rewrite, terminal_width};
+use crate::output::{can_rewrite, note, note_line, rewrite, terminal_width};
 
 /// How often a plain line is worth its space.
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
@@ -29,7 +28,7 @@ pub(super) struct Show {
 impl Show {
     /// `on_gpu` says that the user named a GPU.
     pub(super) fn new(on: bool, on_gpu: bool) -> Show {
-        Show { on, on_gpu, terminal: io::stderr().is_terminal(), last: None, open: false }
+        Show { on, on_gpu, terminal: can_rewrite(), last: None, open: false }
     }
 
     /// Leaves the last bar standing.

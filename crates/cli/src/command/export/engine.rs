@@ -176,9 +176,11 @@ fn wait(
     };
     match built {
         Ok(built) => Ok(built),
-        // The machine lacks something, or the model is wrong: both are for the user to mend.
-        Err(error @ (InferError::Unavailable { .. } | InferError::Source { .. })) => {
-            Err(error).or_bad_input(|| "the engine cannot be built here")
+        Err(error @ InferError::Source { .. }) => {
+            Err(error).or_bad_input(|| "the engine cannot be built of this")
+        }
+        Err(error @ InferError::Unavailable { .. }) => {
+            Err(error).context("the engine cannot be built here")
         }
         Err(error) => Err(error).context("the engine could not be built"),
     }

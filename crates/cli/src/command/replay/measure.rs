@@ -4,6 +4,7 @@
 //! make malloc several times slower. So the pool's passes run on a thread of their own, to which
 //! glibc gives a heap of its own, and the main heap is used by the malloc passes only.
 
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
 use plimsoll::trace::Trace;
@@ -13,6 +14,7 @@ use plimsoll::{Bytes, Error};
 
 use super::clocked::CallCost;
 use super::stand::Stand;
+use super::threads::start;
 
 /// What one pass took and made the pool do.
 #[derive(Debug, Clone, Copy)]
@@ -119,7 +121,7 @@ pub(super) fn run(
 }
 
 fn on_a_thread<T: Send>(work: impl FnOnce() -> plimsoll::Result<T> + Send) -> plimsoll::Result<T> {
-    let joined = std::thread::scope(|scope| scope.spawn(work).join());
+    let joined = std::thread::scope(|scope| start(scope, work).map(ScopedJoinHandle::join))?;
     joined.unwrap_or_else(|_| {
         // The hook of output.rs has ended the program before this.
         Err(Error::Device { call: "replay", why: "its thread panicked".to_string() })

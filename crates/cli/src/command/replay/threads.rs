@@ -3,12 +3,13 @@
 //! Throughput is by the clock alone: what a simulated device charges did not pass, and
 //! a sum does not say whether it would have delayed the other threads.
 
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use plimsoll::trace::Trace;
 use plimsoll::trace::replay::TraceReplay;
-use plimsoll::{Bytes, Memory, Stream};
+use plimsoll::{Bytes, Error, Memory, Result, Stream};
 use serde::Serialize;
 
 use super::stand::{MOST_TOTAL, Setup};
@@ -55,7 +56,7 @@ pub(super) fn run(
 }
 
 /// The time of the fastest of the warm passes, from the first start to the last end.
-fn fastest(setup: &Setup, trace: &Trace, threads: u16, passes: u32) -> plimsoll::Result<Duration> {
+fn fastest(setup: &Setup, trace: &Trace, threads: u16, passes: u32) -> Result<Duration> {
     let stand = setup.open()?;
     let mut streams = vec![Stream::DEFAULT];
     while streams.len() < usize::from(threads) {
@@ -73,25 +74,40 @@ fn fastest(setup: &Setup, trace: &Trace, threads: u16, passes: u32) -> plimsoll:
     Ok(fastest)
 }
 
-/// One pass on every thread at once.
-fn one_pass(replays: &mut [TraceReplay<'_>]) -> plimsoll::Result<Duration> {
-    let barrier = &Barrier::new(replays.len());
+/// Starts a thread; an error where the system has no more.
+pub(super) fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    Builder::new().spawn_scoped(scope, work).map_err(|error| Error::Unavailable {
+        what: "one more thread".to_string(),
+        why: format!("{error}; take fewer by --threads, or allow more processes (ulimit -u)"),
+    })
+}
+
+/// One pass on every thread at once; none where not all of them can be started.
+fn one_pass(replays: &mut [TraceReplay<'_>]) -> Result<Duration> {
+    let all = replays.len();
+    let ready = &OnceLock::<Option<Barrier>>::new();
     let spans = std::thread::scope(|scope| {
-        let threads: Vec<_> = replays
-            .iter_mut()
-            .map(|replay| {
-                scope.spawn(move || {
+        let pass = |replay| {
+            start(scope, move || {
+                if let Some(barrier) = ready.wait() {
                     barrier.wait();
-                    let start = Instant::now();
-                    replay.pass().map(|pass| (start, start + pass.wall))
-                })
+                } else {
+                    return Ok((Instant::now(), Instant::now()));
+                }
+                let start = Instant::now();
+                TraceReplay::pass(replay).map(|pass| (start, start + pass.wall))
             })
-            .collect();
-        threads
+        };
+        let threads = replays.iter_mut().map(pass).collect::<Result<Vec<_>>>();
+        let _ = ready.set(threads.is_ok().then(|| Barrier::new(all)));
+        threads?
             .into_iter()
             // A panic has ended the program before this: see output.rs.
             .filter_map(|thread| thread.join().ok())
-            .collect::<plimsoll::Result<Vec<(Instant, Instant)>>>()
+            .collect::<Result<Vec<(Instant, Instant)>>>()
     })?;
     let start = spans.iter().map(|(start, _)| *start).min();
     let end = spans.iter().map(|(_, end)| *end).max();

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::answer::length_of;
 use super::extent::{CloudExtent, LostPoints};
 use super::flags::Args;
-use super::{check_apart, extent_of, writes_may_fail};
+use super::{check_apart, extent_of};
 use crate::outcome::{OrBadInput, Outcome};
 use crate::output::{Answer, Output, ProgressLine};
 use crate::page::{TextCell, TextPage, TextTone};
@@ -35,7 +35,6 @@ pub(super) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Option<Outcom
     check_apart(args, path, &batch)?;
     let opened = open::open(args.backend.0, args.limit.limit())?;
     let job = super::job(args, &batch, spec, &opened);
-    writes_may_fail()?;
     let most =
         batch.counts().fold(0u64, |sum, points| sum.saturating_add(spec.most_voxels(points)));
     let mut file = HardFile::create(path, &spec, columns, most)?;

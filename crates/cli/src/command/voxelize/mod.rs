@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use anyhow::Context;
 use plimsoll::Error;
 use plimsoll_points::backend::{Filled, cuda};
 use plimsoll_points::job::{VoxelJob, VoxelReport};
@@ -60,7 +59,6 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let job = job(args, &batch, spec, &opened);
     let preview =
         args.preview.as_ref().map(|path| Preview::create(path, spec.grid())).transpose()?;
-    writes_may_fail()?;
     let file = VoxelizeFile::create(wanted.out, &spec, &batch)?;
     let mut sink = Looking { file, preview, spec };
     listen(&stop)?;
@@ -122,20 +120,6 @@ fn check_apart(args: &Args, out: &Path, batch: &Batch) -> anyhow::Result<()> {
     output_conflicts::check(&outputs, || {
         batch.paths().map(|path| ("one of the clouds", path.to_path_buf()))
     })
-}
-
-/// Where files may not grow past a limit (`ulimit -f`), a write is refused as on a full disk,
-/// and does not end the program with its half file behind it.
-#[cfg(unix)]
-fn writes_may_fail() -> anyhow::Result<()> {
-    let (signal, heard) = (signal_hook::consts::SIGXFSZ, Arc::new(AtomicBool::new(false)));
-    signal_hook::flag::register(signal, heard).context("cannot listen for signals")?;
-    Ok(())
-}
-
-#[cfg(not(unix))]
-fn writes_may_fail() -> anyhow::Result<()> {
-    Ok(())
 }
 
 fn work(

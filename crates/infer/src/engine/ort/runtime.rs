@@ -68,7 +68,7 @@ pub(super) fn load(places: &LibraryPlaces) -> InferResult<Runtime> {
     }
     let remedy = format!(
         "install it (`pip install onnxruntime`, 1.{} or newer) or name the file of the library \
-         by option or ORT_DYLIB_PATH",
+         (--library, ORT_DYLIB_PATH)",
         sys::OLDEST
     );
     let tried = if refused.is_empty() {

@@ -180,6 +180,14 @@ impl Pool {
         let can_alias = upstream.mapping().is_some_and(Mapping::can_alias);
         // Down to what can be had: memory comes by the page, or by the device's step.
         let step = if page > 0 { page } else { info.granularity.0.max(alignment).max(1) };
+        let left = info.total.saturating_sub(config.min_free_bytes);
+        if left < Bytes(step) && info.total >= Bytes(step) {
+            return Err(Error::Config {
+                field: "min_free_bytes",
+                value: format!("{} on a device of {}", config.min_free_bytes, info.total),
+                range: "less, so that the pool may hold something",
+            });
+        }
         let budget = Bytes(budget.0 - budget.0 % step);
         let most = sizes::most_pages(config.packing, budget.0, page);
         let peaks = PoolPeaks::on(info.backend);

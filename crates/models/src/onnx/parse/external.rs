@@ -1,5 +1,6 @@
 //! Weights in files beside the graph: whether those are there and long enough.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{Read, Seek};
 use std::path::{Component, Path};
@@ -34,9 +35,18 @@ impl<F: Read + Seek> OnnxParser<'_, F> {
     ) -> Result<(), OnnxError> {
         let get = |name: &str| entries.iter().find(|(key, _)| key == name).map(|(_, value)| value);
         let Some(location) = get("location") else { return Ok(()) };
-        let offset = get("offset").map_or(Ok(0), |text| text.parse::<u64>());
-        let offset = offset.map_err(|_| self.wire.damaged("an offset that is no number"))?;
-        let end = offset.saturating_add(bytes);
+        if location.is_empty() {
+            return Err(self.wire.damaged("weights in a file without a name"));
+        }
+        let number = |text: &String, what| text.parse().map_err(|_| self.wire.damaged(what));
+        let offset: u64 =
+            get("offset").map_or(Ok(0), |text| number(text, "an offset that is no number"))?;
+        let length =
+            get("length").map(|text| number(text, "a length that is no number")).transpose()?;
+        if length.is_some_and(|length: u64| length < bytes) {
+            return Err(self.wire.damaged("a tensor with less data than its extents say"));
+        }
+        let end = offset.saturating_add(length.unwrap_or(bytes));
         let last = self.external.entry(location.clone()).or_default();
         *last = end.max(*last);
         limit(self.external.len(), 4096, "files of external data")
@@ -53,11 +63,14 @@ impl<F: Read + Seek> OnnxParser<'_, F> {
                 )));
             }
             let path = folder.join(name);
-            let have = fs::metadata(&path)
-                .map_err(|error| {
-                    OnnxError::Wrong(format!("its weights are in {}: {error}", path.display()))
-                })?
-                .len();
+            let wrong = |why: &dyn Display| {
+                OnnxError::Wrong(format!("its weights are in {}: {why}", path.display()))
+            };
+            let there = fs::metadata(&path).map_err(|error| wrong(&error))?;
+            if !there.is_file() {
+                return Err(wrong(&"that is no regular file"));
+            }
+            let have = there.len();
             if have < need {
                 return Err(OnnxError::Truncated { name: path.display().to_string(), have, need });
             }
