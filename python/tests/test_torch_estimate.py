@@ -260,3 +260,17 @@ def test_a_model_from_its_configuration(
     assert said["peak_allocated_bytes"] > 1_600_000 * (2 if words == [] else 6)
     assert any("modeling_llama" in line["file"] for line in said["lines"])
     assert said["program"]["tokens"] == 128
+
+
+def test_an_error_of_a_models_program_is_its_first_line(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers", exc_type=ImportError)
+    (tmp_path / "config.json").write_text(json.dumps(SMALL))
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("CUDA error: no device\nDevice-side assertions were explicitly omitted")
+
+    monkeypatch.setattr(estimate_model, "of_job", fails)
+    assert estimate_model.main([str(tmp_path)]) == 2
+    assert json.loads(capsys.readouterr().out) == {"error": "RuntimeError: CUDA error: no device"}
