@@ -4,6 +4,8 @@ scripts/check-torch-estimate runs all of it."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -236,6 +238,19 @@ def test_a_limit_is_compared_with_the_upper_end(torch: Any) -> None:
 def test_an_error_of_the_program_is_its_own(torch: Any) -> None:
     with pytest.raises(RuntimeError, match="reduction dim|shape"):
         estimate(lambda x: x @ x, torch.empty(3, 4))
+
+
+def test_lines_are_the_programs_where_the_package_is_a_link(torch: Any, tmp_path: Path) -> None:
+    (tmp_path / "plimsoll").symlink_to(Path(plimsoll.__file__).parent)
+    (tmp_path / "program.py").write_text(
+        "import torch, plimsoll.torch\n"
+        "made = plimsoll.torch.estimate(lambda x: x + 1, torch.empty(1 << 20))\n"
+        "print([line.file for line in made.lines])\n"
+    )
+    words = [sys.executable, str(tmp_path / "program.py")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert "program.py" in ran.stdout and "dataless.py" not in ran.stdout, ran.stdout
 
 
 SMALL = {
