@@ -289,3 +289,16 @@ def test_an_error_of_a_models_program_is_its_first_line(
     monkeypatch.setattr(estimate_model, "of_job", fails)
     assert estimate_model.main([str(tmp_path)]) == 2
     assert json.loads(capsys.readouterr().out) == {"error": "RuntimeError: CUDA error: no device"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_families_whose_attention_is_said_to_be_fused_are(torch: Any) -> None:
+    pytest.importorskip("transformers", exc_type=ImportError)
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
+    import transformers
+
+    lists = Path(__file__).parents[2] / "crates/models/src/families"
+    fused = set((lists / "fused.txt").read_text().split())
+    known = {family: getattr(transformers, CLASSES[family], None) for family in fused & set(CLASSES)}
+    stores = {family for family, model in known.items() if model is not None and not model._supports_sdpa}
+    assert len(known) > 50 and not stores, f"this Transformers stores their scores: {sorted(stores)}"

@@ -195,6 +195,8 @@ impl ConfigKeys<'_> {
         }
         let capped = self.map.get("final_logit_softcapping");
         style.caps_logits = capped.map_or(kind == "gemma2", |cap| !cap.is_null());
+        let capped = self.map.get("attn_logit_softcapping");
+        style.caps_scores = capped.map_or(style.caps_scores, |cap| !cap.is_null());
         style.embedded_width = number(&["word_embed_proj_dim"])?;
         if kind == "opt" && self.flag("do_layer_norm_before") == Some(false) {
             style.places = NormPlaces::Behind;
