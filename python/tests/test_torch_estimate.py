@@ -4,6 +4,8 @@ scripts/check-torch-estimate runs all of it."""
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -238,6 +240,19 @@ def test_an_error_of_the_program_is_its_own(torch: Any) -> None:
         estimate(lambda x: x @ x, torch.empty(3, 4))
 
 
+def test_lines_are_the_programs_where_the_package_is_a_link(torch: Any, tmp_path: Path) -> None:
+    (tmp_path / "plimsoll").symlink_to(Path(plimsoll.__file__).parent)
+    (tmp_path / "program.py").write_text(
+        "import torch, plimsoll.torch\n"
+        "made = plimsoll.torch.estimate(lambda x: x + 1, torch.empty(1 << 20))\n"
+        "print([line.file for line in made.lines])\n"
+    )
+    words = [sys.executable, str(tmp_path / "program.py")]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert "program.py" in ran.stdout and "dataless.py" not in ran.stdout, ran.stdout
+
+
 SMALL = {
     "model_type": "llama",
     "hidden_size": 256,
@@ -260,3 +275,30 @@ def test_a_model_from_its_configuration(
     assert said["peak_allocated_bytes"] > 1_600_000 * (2 if words == [] else 6)
     assert any("modeling_llama" in line["file"] for line in said["lines"])
     assert said["program"]["tokens"] == 128
+
+
+def test_an_error_of_a_models_program_is_its_first_line(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers", exc_type=ImportError)
+    (tmp_path / "config.json").write_text(json.dumps(SMALL))
+
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("CUDA error: no device\nDevice-side assertions were explicitly omitted")
+
+    monkeypatch.setattr(estimate_model, "of_job", fails)
+    assert estimate_model.main([str(tmp_path)]) == 2
+    assert json.loads(capsys.readouterr().out) == {"error": "RuntimeError: CUDA error: no device"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_families_whose_attention_is_said_to_be_fused_are(torch: Any) -> None:
+    pytest.importorskip("transformers", exc_type=ImportError)
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
+    import transformers
+
+    lists = Path(__file__).parents[2] / "crates/models/src/families"
+    fused = set((lists / "fused.txt").read_text().split())
+    known = {family: getattr(transformers, CLASSES[family], None) for family in fused & set(CLASSES)}
+    stores = {family for family, model in known.items() if model is not None and not model._supports_sdpa}
+    assert len(known) > 50 and not stores, f"this Transformers stores their scores: {sorted(stores)}"

@@ -191,7 +191,8 @@ def _torch() -> Any:
 
 def _libraries(torch: Any) -> tuple[str, ...]:
     """Where the lines are that are not the program's own: PyTorch, this package, Python."""
-    own = Path(__file__).resolve().parent
+    # As frames name them, which may be reached through a link.
+    own = Path(__file__).parent
     names = ("__init__", "dataless", "estimating", "kernels", "operators", "placing", "simulated", "values")
     paths = [str(own / f"{name}.py") for name in names]
     paths += [os.path.dirname(torch.__file__) + os.sep, sysconfig.get_paths()["stdlib"] + os.sep + "contextlib"]

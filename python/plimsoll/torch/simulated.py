@@ -325,6 +325,16 @@ def _device(run: Run, total: int) -> dict[str, Callable[..., Any]]:
     }
 
 
+def _accelerator() -> dict[str, Callable[..., Any]]:
+    # PyTorch's optimizers ask the stream whether a graph is recorded on it.
+    stream = types.SimpleNamespace(is_capturing=lambda: False)
+    return {
+        "empty_cache": lambda *_, **__: None,
+        "synchronize": lambda *_, **__: None,
+        "current_stream": lambda *_, **__: stream,
+    }
+
+
 @contextmanager
 def cuda_device(run: Run, total: int) -> Iterator[None]:
     """Within it PyTorch has one CUDA device, without memory."""
@@ -337,9 +347,9 @@ def cuda_device(run: Run, total: int) -> Iterator[None]:
         for name, answer in {**_memory(run), **_device(run, total)}.items():
             if hasattr(torch.cuda, name):
                 stack.enter_context(mock.patch.object(torch.cuda, name, answer))
-        for name in ("empty_cache", "synchronize"):
+        for name, answer in _accelerator().items():
             if hasattr(torch, "accelerator") and hasattr(torch.accelerator, name):
-                stack.enter_context(mock.patch.object(torch.accelerator, name, lambda *_, **__: None))
+                stack.enter_context(mock.patch.object(torch.accelerator, name, answer))
         stack.enter_context(mock.patch.object(torch.Tensor, "_make_subclass", staticmethod(subclassed)))
         for supported in _supported_types():
             supported.append(Dataless)

@@ -64,7 +64,7 @@ pub(crate) fn activation(name: Option<&str>, model_type: &str) -> Activation {
 /// window.
 pub(crate) fn window_period(model_type: &str) -> Option<u64> {
     match model_type {
-        "gemma2" => Some(2),
+        "gemma2" | "gpt_oss" => Some(2),
         "gemma3" | "gemma3_text" => Some(6),
         "cohere2" => Some(4),
         _ => None,

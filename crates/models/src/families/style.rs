@@ -4,6 +4,7 @@
 //! is here, by `model_type`: which norm, where norms stand, what is one matrix, which attention.
 //! A family that is not here runs like Llama, and its estimate says that it was not checked.
 
+use super::attention::{self, AttentionKind, OtherAttention, ScoreKind};
 use crate::ModelShape;
 
 /// Which norm.
@@ -71,15 +72,6 @@ pub(crate) enum PositionKind {
     OfEachSequence,
 }
 
-/// Who computes attention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AttentionKind {
-    /// PyTorch's own function, which chooses.
-    Sdpa,
-    /// The family's own operators, which store scores.
-    Operators(ScoreKind),
-}
-
 /// Which of a layer's results the names of its program hold, and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameKind {
@@ -91,17 +83,6 @@ pub(crate) enum NameKind {
     UntilNorm,
     /// All stay until the layer ends.
     UntilEnd,
-}
-
-/// How a family's own operators make scores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ScoreKind {
-    /// In 32 bits.
-    Wide,
-    /// Added to a bias as they are made.
-    AddedTo,
-    /// With a bias in 32 bits after their scale.
-    Biased,
 }
 
 /// Keys and values out of one compressed vector.
@@ -168,6 +149,10 @@ pub(crate) struct DecoderStyle {
     /// Whether attention does so itself, while its names still hold queries, keys and values.
     pub(crate) drops_in_attention: bool,
     pub(crate) attention: AttentionKind,
+    /// What may run in its place.
+    pub(crate) other_attention: Option<OtherAttention>,
+    /// Whether scores are bent to a cap, where they are stored.
+    pub(crate) caps_scores: bool,
     /// Whether one head of keys is handed to attention for all heads of queries.
     pub(crate) broadcasts_keys: bool,
     /// Whether generating keeps keys and values of the tokens before.
@@ -217,6 +202,8 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     drops_embedding: false,
     drops_in_attention: false,
     attention: AttentionKind::Sdpa,
+    other_attention: None,
+    caps_scores: false,
     broadcasts_keys: false,
     keeps_cache: true,
     latent: None,
@@ -235,7 +222,26 @@ const GPT: DecoderStyle = DecoderStyle { norm: NormKind::Layer, rotary: RotaryKi
 impl DecoderStyle {
     /// Of a family; one that is not known runs as Llama does.
     pub(crate) fn of(family: &str) -> DecoderStyle {
-        DecoderStyle::like_gpt(family).unwrap_or_else(|| DecoderStyle::like_llama(family))
+        let style =
+            DecoderStyle::like_gpt(family).unwrap_or_else(|| DecoderStyle::like_llama(family));
+        match style.attention {
+            AttentionKind::Operators(_) => style,
+            AttentionKind::Sdpa => {
+                let (attention, other_attention) = attention::of(family);
+                DecoderStyle { attention, other_attention, ..style }
+            }
+        }
+    }
+
+    /// Of a GGUF file: Llama's, but for the attention of the family that its architecture names.
+    pub(crate) fn of_gguf(architecture: &str) -> DecoderStyle {
+        let family = DecoderStyle::of(attention::of_gguf(architecture));
+        DecoderStyle {
+            attention: family.attention,
+            other_attention: family.other_attention,
+            caps_scores: family.caps_scores,
+            ..LLAMA
+        }
     }
 
     /// Of the families that differ from GPT-2.
@@ -351,6 +357,7 @@ impl DecoderStyle {
                 norm: NormKind::RmsInside,
                 places: NormPlaces::Both,
                 scales_embedding: true,
+                caps_scores: true,
                 ..LLAMA
             },
             "gemma3" | "gemma3_text" => DecoderStyle {

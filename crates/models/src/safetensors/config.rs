@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 
 const MOST_LAYERS: u64 = 4096;
 const MOST: u64 = 1 << 40;
+/// Python's words for numbers that JSON does not have.
+const NO_NUMBERS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 
 /// What a `config.json` says of a model.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,7 +32,8 @@ impl HfConfig {
     /// # Errors
     /// A sentence, when it is no JSON or a number in it cannot be.
     pub fn parse(text: &str) -> Result<HfConfig, String> {
-        let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let value: Value =
+            serde_json::from_str(&with_quoted_numbers(text)).map_err(|error| error.to_string())?;
         let outer = value.as_object().ok_or("it is no object")?;
         // Models that also see keep the language part inside.
         let inner = ["text_config", "llm_config", "language_config"]
@@ -58,6 +61,28 @@ impl HfConfig {
         let style = keys.style(&model_type)?;
         Ok(HfConfig { model_type, trained_context, shape, notes, style })
     }
+}
+
+/// A text in which numbers that JSON has no word for are strings: Python writes and reads them as words.
+fn with_quoted_numbers(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut in_string = false;
+    while let Some(first) = rest.chars().next() {
+        let word = NO_NUMBERS.iter().find(|word| !in_string && rest.starts_with(**word));
+        let taken = match (word, first) {
+            (Some(word), _) => word.len(),
+            // What is escaped ends no string.
+            (None, '\\') => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            _ => first.len_utf8(),
+        };
+        in_string ^= first == '"';
+        let (piece, behind) = rest.split_at(taken);
+        let mark = if word.is_some() { "\"" } else { "" };
+        quoted.extend([mark, piece, mark]);
+        rest = behind;
+    }
+    quoted
 }
 
 struct ConfigKeys<'a> {
@@ -170,6 +195,8 @@ impl ConfigKeys<'_> {
         }
         let capped = self.map.get("final_logit_softcapping");
         style.caps_logits = capped.map_or(kind == "gemma2", |cap| !cap.is_null());
+        let capped = self.map.get("attn_logit_softcapping");
+        style.caps_scores = capped.map_or(style.caps_scores, |cap| !cap.is_null());
         style.embedded_width = number(&["word_embed_proj_dim"])?;
         if kind == "opt" && self.flag("do_layer_norm_before") == Some(false) {
             style.places = NormPlaces::Behind;

@@ -150,3 +150,38 @@ proptest! {
         let _ = HfConfig::parse(&text);
     }
 }
+
+/// As Python writes it: the default of Mamba 2's `time_step_limit`.
+const MAMBA2: &str = r#"{"model_type":"mamba2","hidden_size":64,"num_hidden_layers":2,"vocab_size":100,
+    "state_size":16,"time_step_limit":[0.0, Infinity],"a":-Infinity,"b":NaN}"#;
+
+#[test]
+fn numbers_that_json_has_no_word_for_are_read_as_python_reads_them() {
+    let config = HfConfig::parse(MAMBA2).expect("Python reads it");
+    assert_eq!(config.shape.expect("a shape").layers, 2);
+    for wrong in ["[1NaN]", "[-NaN]", "[NaNs]", "{\"a\":Infinity"] {
+        assert!(HfConfig::parse(wrong).is_err(), "{wrong}");
+    }
+    let refused = MAMBA2.replace("\"num_hidden_layers\":2", "\"num_hidden_layers\":Infinity");
+    assert!(HfConfig::parse(&refused).expect_err("no layers").contains("no model has"));
+}
+
+proptest! {
+    /// Strings are never touched, whatever is in them.
+    #[test]
+    fn words_within_strings_stay(
+        parts in proptest::collection::vec(
+            prop_oneof![Just("NaN"), Just("-Infinity"), Just("\""), Just("\\"), Just("é"), Just(" ")], 0..12)
+    ) {
+        let name = parts.concat();
+        let json = serde_json::to_string(&name).expect("a string");
+        let text = MAMBA2.replace("\"mamba2\"", &json).replace("\"a\"", &json);
+        prop_assert_eq!(HfConfig::parse(&text).map(|config| config.model_type), Ok(name));
+    }
+
+    /// Any text is refused or read.
+    #[test]
+    fn any_text_is_refused_or_read(text in "[\"\\\\NaInfty:,{}0-9é-]{0,40}") {
+        let _ = HfConfig::parse(&text);
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::families::style::{DecoderStyle, LLAMA};
+use crate::families::style::DecoderStyle;
 use crate::{ElementType, ModelShape, WeightTerms};
 
 use super::super::{gguf as gguf_file, safetensors as safetensors_file};
@@ -41,7 +41,8 @@ pub(super) fn gguf(path: &Path, request: &EstimateRequest) -> Result<Terms, Stri
     // llama.cpp asks for all weights of a device at once.
     found.largest_single_bytes = found.weights_bytes;
     if let Some(shape) = model.shape {
-        run(&mut found, shape, request, (&[], &LLAMA))?;
+        let style = DecoderStyle::of_gguf(&model.architecture);
+        run(&mut found, shape, request, (&[], &style))?;
     }
     if let Some(layers) = request.gpu_layers {
         offload(&mut found, &model.tensors, layers);

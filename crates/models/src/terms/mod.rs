@@ -27,6 +27,7 @@ use crate::{CacheTypes, ComputeTerms, ElementType, EstimateRange};
 use plimsoll_machine::files;
 
 pub use overhead::EngineOverhead;
+pub use pytorch::StoredScores;
 pub use training::{
     BaseDtype, Optimizer, TrainingPrecision, TrainingRequest, TrainingShard, TrainingTerms,
 };
@@ -201,6 +202,9 @@ pub struct Terms {
     pub peak: Option<Peak>,
     /// ONNX Runtime's arena.
     pub arena: Option<Arenas>,
+    /// What PyTorch takes more if attention stores its scores, where that is not known; the upper end of
+    /// the range has it.
+    pub stored_scores: Option<StoredScores>,
     /// What PyTorch's allocator holds on a GPU.
     pub held: Option<TorchMemory>,
     /// Gradients and states, where the model is trained; they are in the total.

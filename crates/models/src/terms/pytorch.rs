@@ -8,8 +8,26 @@ use super::language::cache_type;
 use super::{
     BaseDtype, EstimateRequest, Runner, Terms, TrainingPrecision, TrainingRequest, TrainingTerms,
 };
-use crate::families::style::{AttentionKind, DecoderStyle};
+use crate::families::attention::{AttentionKind, OtherAttention};
+use crate::families::style::DecoderStyle;
 use crate::{ElementType, LayerCache, ModelShape};
+
+/// What attention takes more where it stores its scores, as it may or may not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredScores {
+    /// Bytes of the total.
+    pub bytes: u64,
+    /// Why that is not known, as words behind what a range rests on.
+    pub reason: &'static str,
+}
+
+impl StoredScores {
+    /// Where it takes more.
+    fn of(other: OtherAttention, more: u64) -> Option<StoredScores> {
+        (more > 0).then_some(StoredScores { bytes: more, reason: other.reason })
+    }
+}
 
 /// What running or training a shape takes. `sizes` are the bytes of its tensors, where known.
 pub(super) fn run(
@@ -48,10 +66,21 @@ pub(super) fn run(
     let caches = caches.map(|cache| cache.bytes(batch, shape.context, width));
     found.cache_by_layer = caches.collect();
     found.kv_cache_bytes = found.cache_by_layer.iter().fold(0, |sum, &n| sum.saturating_add(n));
-    let held = decoder.memory(&stored(found, sizes));
+    let weights = stored(found, sizes);
+    let held = decoder.memory(&weights);
+    let on_gpu = request.on_gpu == Some(true);
+    found.stored_scores = style.other_attention.and_then(|other| {
+        let others = decoder.with(other).memory(&weights);
+        let more = if on_gpu {
+            others.reserved.saturating_sub(held.reserved)
+        } else {
+            others.live.saturating_sub(held.live)
+        };
+        StoredScores::of(other, more)
+    });
     found.activation_bytes = held.live;
     found.notes.push(format!("the whole prompt is processed at once{}", scores(&decoder)));
-    if request.on_gpu == Some(true) {
+    if on_gpu {
         found.hold(held);
     }
     Ok(())
@@ -125,6 +154,10 @@ fn trained(
         shard: train.shard,
     };
     let memory = decoder.training(&elements, &how);
+    found.stored_scores = decoder.style.other_attention.and_then(|other| {
+        let others = decoder.with(other).training(&elements, &how);
+        StoredScores::of(other, others.held.reserved.saturating_sub(memory.held.reserved))
+    });
     found.set_trained(memory.weights, decoder.job.weight_width);
     found.training = Some(TrainingTerms {
         gradient_bytes: memory.gradients,

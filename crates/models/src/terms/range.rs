@@ -13,9 +13,17 @@ const NCCL: u64 = 1 << 30;
 /// The most GPUs whose shares were measured.
 const MOST_GPUS: u64 = 8;
 
-/// The range of a total.
+/// The range of a total; its upper end is that of what it may be besides.
 pub(super) fn of(terms: &Terms, request: &EstimateRequest) -> EstimateRange {
-    let total = terms.total_bytes;
+    let range = around(terms, terms.total_bytes, request);
+    let Some(more) = terms.stored_scores else { return range };
+    let whole = around(terms, terms.total_bytes.saturating_add(more.bytes), request);
+    let basis = format!("{}; {}", range.basis, more.reason);
+    EstimateRange { high_bytes: whole.high_bytes, basis, ..range }
+}
+
+/// The range of a total that terms may have.
+fn around(terms: &Terms, total: u64, request: &EstimateRequest) -> EstimateRange {
     let gpu = request.on_gpu == Some(true);
     let family = terms.family.as_deref();
     match (terms.format, request.runner) {

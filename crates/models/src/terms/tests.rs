@@ -305,6 +305,48 @@ fn decoders_in_pytorch_take_what_is_on_record() {
     }
 }
 
+/// Whether Transformers stores scores is known by family. Where versions differ, or the family is new, the
+/// upper end has them and the lower end has not.
+#[test]
+fn the_upper_end_has_scores_where_they_may_be_stored() {
+    let folder = folder();
+    decoder(folder.path(), [4096, 14336, 8, 32_000, 32, 8], false);
+    let path = folder.path().join("config.json");
+    let llama = std::fs::read_to_string(&path).expect("there");
+    let at = |family: &str, on_gpu, train: Option<TrainingRequest>| {
+        let config = llama.replace("\"llama\"", &format!("\"{family}\""));
+        std::fs::write(&path, config).expect("written");
+        let request = EstimateRequest {
+            runner: Some(Runner::PyTorch),
+            on_gpu,
+            context: Some(4096),
+            train,
+            ..EstimateRequest::default()
+        };
+        estimate(folder.path(), &request).expect("read")
+    };
+    let reach = |terms: &Terms| terms.range.high_bytes as f64 / terms.total_bytes as f64;
+    let known = at("llama", Some(true), None);
+    assert!(reach(&known) < 1.02 && known.stored_scores.is_none());
+    // Their own layers differ from Llama's, but no scores are in question.
+    assert!(reach(&at("seed_oss", Some(true), None)) < 1.26);
+    for (on_gpu, train) in
+        [(None, None), (Some(true), None), (Some(true), Some(TrainingRequest::default()))]
+    {
+        let new = at("made_up_yesterday", on_gpu, train);
+        let stored = at("xglm", on_gpu, train);
+        assert!(new.total_bytes < stored.total_bytes, "{on_gpu:?}");
+        assert_eq!(new.range.high_bytes, stored.range.high_bytes, "{on_gpu:?}");
+        assert!(new.range.low_bytes < new.total_bytes && !new.range.checked);
+        assert!(new.range.basis.contains("not known"), "{}", new.range.basis);
+    }
+    let varies = at("gemma2", Some(true), None);
+    assert!(varies.range.checked && varies.range.basis.contains("5.23"));
+    assert!(
+        reach(&varies) > 1.2 && varies.range.low_bytes as f64 > 0.98 * varies.total_bytes as f64
+    );
+}
+
 /// A detector's training grows with its batch and its precision, and says that it was not checked.
 #[test]
 fn a_detector_is_trained() {

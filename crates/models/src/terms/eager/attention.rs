@@ -8,7 +8,8 @@
 use super::decoder::{EagerDecoder, EagerPass, EagerShared, KeptPair};
 use super::ops::Saved;
 use super::tape::{EagerNode, EagerTape, EagerTensor, Gradient};
-use crate::families::style::{AttentionKind, LatentStyle, RotaryKind};
+use crate::families::attention::AttentionKind;
+use crate::families::style::{LatentStyle, RotaryKind};
 
 /// The widest head that a fused kernel for 16 bits has.
 const WIDEST_HEAD: u64 = 256;
@@ -27,7 +28,7 @@ impl EagerDecoder<'_> {
     ) -> (EagerTensor, Option<EagerTensor>) {
         let hidden = self.shape.hidden;
         if let Some(latent) = self.style.latent {
-            return (self.latent(tape, (layer, pass), x, latent, kept), None);
+            return self.latent(tape, (layer, pass), x, latent, kept);
         }
         let ([mut query, mut keys, mut values], mut held) = self.projected(tape, (layer, pass), x);
         if self.style.query_norms && self.style.late_norms {
@@ -114,7 +115,7 @@ impl EagerDecoder<'_> {
         x: &EagerTensor,
         latent: LatentStyle,
         kept: &mut KeptPair,
-    ) -> EagerTensor {
+    ) -> (EagerTensor, Option<EagerTensor>) {
         let (hidden, heads) = (self.shape.hidden, self.shape.heads);
         let (key, value) = (
             heads.saturating_mul(latent.plain.saturating_add(latent.turned)),
@@ -147,9 +148,16 @@ impl EagerDecoder<'_> {
         let open = tape.linear(&self.job, &narrow, self.matrix(layer, 2, latent.rank, wide));
         let keys = tape.copied(&open, held.saturating_mul(key));
         let values = open.part(held.saturating_mul(value));
-        let attended = self.attended(tape, pass, [whole, keys, values], None);
+        let given = [whole, keys, values];
+        let (attended, weights) = match self.style.attention {
+            AttentionKind::Operators(scores) => {
+                let attended = self.by_operators(tape, pass, scores, given);
+                (attended.out, Some(attended.weights))
+            }
+            AttentionKind::Sdpa => (self.attended(tape, pass, given, None), None),
+        };
         drop((turned, turned_key));
-        tape.linear(&self.job, &attended, self.matrix(layer, 4, value, hidden))
+        (tape.linear(&self.job, &attended, self.matrix(layer, 4, value, hidden)), weights)
     }
 
     /// Pairs of neighbours turned by position: two products and their sum for each half.
@@ -294,7 +302,7 @@ impl EagerDecoder<'_> {
     }
 
     /// Shared keys or values, as wide as if each head had its own: a copy, but of a single head's a view.
-    fn for_each_head(
+    pub(super) fn for_each_head(
         &self,
         tape: &mut EagerTape<'_>,
         pass: EagerPass,
@@ -306,7 +314,7 @@ impl EagerDecoder<'_> {
         if x.count == one { tape.expanded(x, all) } else { tape.copied(x, all) }
     }
 
-    fn value_width(&self) -> u64 {
+    pub(super) fn value_width(&self) -> u64 {
         self.style.latent.map_or_else(|| self.shape.head_width(), |latent| latent.value)
     }
 

@@ -5,9 +5,9 @@ use super::job::EagerJob;
 use super::ops::{EagerMatrix, Saved};
 use super::tape::{EagerNode, EagerTape, EagerTensor, Gradient, WeightGradient};
 use super::{EagerCache, LAYER_WEIGHTS};
+use crate::families::attention::{AttentionKind, ScoreKind};
 use crate::families::style::{
-    AttentionKind, DecoderStyle, NameKind, NormKind, NormPlaces, PositionKind, RotaryKind,
-    ScoreKind,
+    DecoderStyle, NameKind, NormKind, NormPlaces, PositionKind, RotaryKind,
 };
 use crate::{Biases, ModelShape};
 
@@ -36,6 +36,8 @@ pub(super) struct EagerShared {
     /// Those of layers of the other kind, where these have their own.
     _others: Option<[EagerTensor; 2]>,
     pub(super) mask: Option<EagerTensor>,
+    /// That of layers with a window, where those without have one too.
+    _window_mask: Option<EagerTensor>,
 }
 
 /// One pass: tokens of each sequence at once, and all that are there then.
@@ -102,16 +104,19 @@ impl EagerDecoder<'_> {
             drop(both);
             padded
         });
-        let mask = match self.style.attention {
-            AttentionKind::Operators(kind) => self.added_mask(tape, pass, kind),
-            AttentionKind::Sdpa => mask,
-        };
-        let mixed =
+        let [windowed, whole] =
             [true, false].map(|is| self.caches.iter().any(|cache| cache.window.is_some() == is));
+        let mixed = windowed && whole;
+        let (mask, window_mask) = match self.style.attention {
+            AttentionKind::Operators(kind) => {
+                let mask = self.added_mask(tape, pass, (kind, windowed && !whole));
+                (mask, mixed.then(|| self.added_mask(tape, pass, (kind, true))).flatten())
+            }
+            AttentionKind::Sdpa => (mask, None),
+        };
         let angles = self.angles(tape, pass);
-        let others =
-            (self.style.angles_by_window && mixed == [true; 2]).then(|| self.angles(tape, pass));
-        EagerShared { angles, _others: others.flatten(), mask }
+        let others = (self.style.angles_by_window && mixed).then(|| self.angles(tape, pass));
+        EagerShared { angles, _others: others.flatten(), mask, _window_mask: window_mask }
     }
 
     /// Cosines and sines of all positions of a pass.
@@ -147,14 +152,17 @@ impl EagerDecoder<'_> {
         &self,
         tape: &EagerTape<'_>,
         pass: EagerPass,
-        kind: ScoreKind,
+        (kind, windowed): (ScoreKind, bool),
     ) -> Option<EagerTensor> {
         if pass.count == 1 {
             return None;
         }
         let square = pass.count.saturating_mul(pass.tokens);
         let all = square.saturating_mul(self.batch);
-        let past = tape.tensor(square, 1);
+        let mut past = tape.tensor(square, 1);
+        if windowed {
+            past = tape.tensor(square, 1);
+        }
         // Where the program brings a mask of padding, as generating does.
         let padded = if self.job.training && kind != ScoreKind::AddedTo {
             past
@@ -269,7 +277,7 @@ impl EagerDecoder<'_> {
             };
             inner = tape.dropout(&inner, self.drops());
             let sum = tape.add(&inner, &mixed);
-            return (tape.add(&sum, x), weights);
+            return (tape.add(&sum, x), self.given_on(weights));
         }
         let names = style.names;
         let first = (names != NameKind::Reused).then_some(normed);
@@ -302,7 +310,15 @@ impl EagerDecoder<'_> {
         }
         let out = if behind { tape.norm(&self.job, self.normed(), &out) } else { out };
         drop((inner, second, mixed, first));
-        (out, weights)
+        (out, self.given_on(weights))
+    }
+
+    /// Attention's weights, where the layer's program gives them back too.
+    fn given_on(&self, weights: Option<EagerTensor>) -> Option<EagerTensor> {
+        weights.filter(|_| match self.style.attention {
+            AttentionKind::Operators(scores) => scores.gives_weights(),
+            AttentionKind::Sdpa => false,
+        })
     }
 
     /// What is added to the stream, scaled first where the family does that.

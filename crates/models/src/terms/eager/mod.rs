@@ -27,6 +27,8 @@ use self::decoder::{EagerPass, KeptPair};
 use self::tape::EagerTape;
 use super::super::walk::torch::{CUBLAS, TorchMemory};
 use crate::LayerCache;
+use crate::families::attention::{AttentionKind, OtherAttention};
+use crate::families::style::DecoderStyle;
 
 pub(crate) use self::decoder::EagerDecoder;
 pub(crate) use self::job::{EagerAdapters, EagerBase, EagerJob};
@@ -100,6 +102,12 @@ impl EagerDecoder<'_> {
             sum.saturating_add(kept.bytes(self.batch, self.tokens, self.width()))
         });
         TorchMemory { live: held.live.saturating_sub(kept), products: CUBLAS.iter().sum(), ..held }
+    }
+
+    /// The same decoder with other attention.
+    pub(crate) fn with(&self, other: OtherAttention) -> Self {
+        let attention = AttentionKind::Operators(other.scores);
+        EagerDecoder { style: DecoderStyle { attention, ..self.style }, ..self.clone() }
     }
 
     fn generate(&self, tape: &mut EagerTape<'_>, pass: EagerPass, kept: &mut [KeptPair]) {

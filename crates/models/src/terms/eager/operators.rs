@@ -1,10 +1,10 @@
-//! Attention by a family's own operators, which store scores: what each makes, and how long the
+//! Attention by single operators, which store scores: what each makes, and how long the
 //! program's names hold it.
 
 use super::decoder::{EagerDecoder, EagerPass};
 use super::ops::Saved;
 use super::tape::{EagerTape, EagerTensor};
-use crate::families::style::ScoreKind;
+use crate::families::attention::ScoreKind;
 
 /// What it gives, what names hold until it returns, and its weights, which it gives back too.
 pub(super) struct ByOperators {
@@ -23,6 +23,9 @@ impl EagerDecoder<'_> {
     ) -> ByOperators {
         let scores = self.count(pass, self.shape.heads).saturating_mul(pass.tokens);
         match kind {
+            ScoreKind::Plain | ScoreKind::Sinks => {
+                self.plain_scores(tape, (pass, kind), scores, given)
+            }
             ScoreKind::Wide => self.wide_scores(tape, scores, given),
             ScoreKind::AddedTo => self.added_scores(tape, scores, given),
             ScoreKind::Biased => self.biased_scores(tape, scores, given),
@@ -33,6 +36,73 @@ impl EagerDecoder<'_> {
     /// are in a cache.
     fn flat(&self, tape: &mut EagerTape<'_>, x: &EagerTensor) -> EagerTensor {
         if self.caches() { x.clone() } else { tape.copied(x, x.count) }
+    }
+
+    /// Keys and values for each head; scores by their scale, bent to a cap where there is one, with the mask;
+    /// their softmax.
+    fn plain_scores(
+        &self,
+        tape: &mut EagerTape<'_>,
+        (pass, kind): (EagerPass, ScoreKind),
+        count: u64,
+        [query, keys, values]: [EagerTensor; 3],
+    ) -> ByOperators {
+        let own_keys = self.for_own_head(tape, pass, &keys, self.head_width());
+        let own_values = self.for_own_head(tape, pass, &values, self.value_width());
+        let out = query.count / self.head_width().max(1) * self.value_width();
+        // Heads of a single sequence are one after the other as they are.
+        let flat = if self.batch == 1 { query.clone() } else { tape.shifted(&query) };
+        let mut scores = tape.matrices(&flat, &own_keys, count);
+        drop(flat);
+        scores = tape.unary(&scores, scores.width, Saved::Nothing);
+        if self.style.caps_scores {
+            for saved in [Saved::Nothing, Saved::Output, Saved::Nothing] {
+                scores = tape.unary(&scores, scores.width, saved);
+            }
+        }
+        scores = tape.shifted(&scores);
+        let (weights, with_sinks) = if kind == ScoreKind::Sinks {
+            let [weights, all] = self.with_sinks(tape, pass, &scores);
+            (weights, Some(all))
+        } else {
+            let wide = self.softmax(tape, &scores);
+            (tape.cast(&wide, values.width), None)
+        };
+        drop(scores);
+        let attended = tape.matrices(&weights, &own_values, out);
+        let out = tape.copied(&attended, out);
+        drop(with_sinks);
+        ByOperators { out, weights, _held: vec![query, keys, values] }
+    }
+
+    /// The softmax of scores with one more for each query, and what it was made of: all less their largest.
+    fn with_sinks(
+        &self,
+        tape: &mut EagerTape<'_>,
+        pass: EagerPass,
+        scores: &EagerTensor,
+    ) -> [EagerTensor; 2] {
+        let rows = self.count(pass, self.shape.heads);
+        let mut all = tape.copied(scores, scores.count.saturating_add(rows));
+        let largest = tape.tensor(rows, all.width);
+        all = tape.shifted(&all);
+        drop(largest);
+        [tape.softmax(&all, all.width), all]
+    }
+
+    /// Keys or values that heads share, as a copy for each.
+    fn for_own_head(
+        &self,
+        tape: &mut EagerTape<'_>,
+        pass: EagerPass,
+        x: &EagerTensor,
+        width: u64,
+    ) -> EagerTensor {
+        let all = self.batch.saturating_mul(pass.tokens).saturating_mul(self.shape.heads);
+        match x.count < all.saturating_mul(width) {
+            true => self.for_each_head(tape, pass, x, width),
+            false => x.clone(),
+        }
     }
 
     /// In 32 bits: scores, by their scale or mask, with the mask, and their softmax.

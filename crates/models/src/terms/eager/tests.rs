@@ -1,4 +1,5 @@
 use super::*;
+use crate::families::attention::ScoreKind;
 use crate::safetensors::HfConfig;
 use crate::terms::training::{Optimizer, TrainingShard};
 
@@ -71,6 +72,37 @@ fn models_that_ran_take_what_was_measured() {
         let held = with(config, (job, 1, tokens), |decoder| decoder.memory(&[weights * width]));
         let off = off(held.reserved, CONTEXT, measured);
         assert!(off.abs() < 5.0, "{off:+.1} % of {measured}: {config}");
+    }
+}
+
+const GPT_OSS: &str = r#"{"model_type":"gpt_oss","hidden_size":2880,"num_hidden_layers":4,
+    "num_attention_heads":64,"num_key_value_heads":8,"head_dim":64,"intermediate_size":2880,
+    "num_local_experts":32,"num_experts_per_tok":4,"vocab_size":201088,"sliding_window":128,
+    "layer_types":["sliding_attention","full_attention","sliding_attention","full_attention"]}"#;
+
+/// What models that store scores hold by their own programs, in MiB (`--exact`, Transformers 5.23).
+#[test]
+fn models_that_store_scores_take_what_their_own_programs_do() {
+    let plain = OtherAttention { scores: ScoreKind::Plain, reason: "" };
+    let job = EagerJob { bf16: true, ..EagerJob::inference(2) };
+    let gemma2_9b = GEMMA2.replace("2304", "3584").replace("26", "42").replace("9216", "14336");
+    let gemma2_9b = gemma2_9b.replace("heads\":8", "heads\":16").replace("heads\":4", "heads\":8");
+    for (config, weights, batch, tokens, measured) in [
+        (GPT_OSS, 8489.6, 1, 4096, 17_026.0),
+        (GPT_OSS, 8489.6, 1, 8192, 41_994.0),
+        (GPT_OSS, 8489.6, 4, 2048, 17_240.0),
+        (&*gemma2_9b, 17_627.2, 1, 4096, 23_106.0),
+        (&*gemma2_9b, 17_627.2, 1, 8192, 34_844.0),
+    ] {
+        let of = |decoder: &EagerDecoder<'_>| {
+            let decoder = match decoder.style.attention {
+                AttentionKind::Sdpa => decoder.with(plain),
+                AttentionKind::Operators(_) => decoder.clone(),
+            };
+            decoder.memory(&[(weights * MIB) as u64])
+        };
+        let off = off(with(config, (job, batch, tokens), of).reserved, 0.0, measured);
+        assert!(off.abs() < 2.0, "{off:+.1} % of {measured}: {config}");
     }
 }
 
