@@ -72,17 +72,7 @@ impl VoxelJob<'_> {
     ///
     /// What reading, making or writing ended with; [`Error::Device`] where `progress` ended it.
     pub fn run(&self, sink: &mut dyn Sink, progress: VoxelProgress<'_>) -> Result<VoxelReport> {
-        let (cut, tally) = (self.cut()?, VoxelTally::default());
-        let mut work = VoxelWork {
-            job: self,
-            cut,
-            sink,
-            progress,
-            tally,
-            peak: 0,
-            points: 0,
-            room: Vec::new(),
-        };
+        let mut work = VoxelWork::new(self, sink, progress)?;
         let (mut done, mut chunks, mut retries, mut on_host) = (0, 0, 0, 0);
         let (host, mut backend) = (VoxelHost::default(), self.backend);
         let mut fallback = self.backend.left_to_host(&self.spec, self.spec.grid().voxels());
@@ -163,7 +153,16 @@ struct VoxelWork<'w> {
     room: Vec<u64>,
 }
 
-impl VoxelWork<'_> {
+impl<'w> VoxelWork<'w> {
+    fn new(
+        job: &'w VoxelJob<'w>,
+        sink: &'w mut dyn Sink,
+        progress: VoxelProgress<'w>,
+    ) -> Result<VoxelWork<'w>> {
+        let (cut, tally, room) = (job.cut()?, VoxelTally::default(), Vec::new());
+        Ok(VoxelWork { job, cut, sink, progress, tally, peak: 0, points: 0, room })
+    }
+
     fn total(&self) -> u64 {
         self.job.batch.clouds() * self.cut.slabs
     }
