@@ -49,7 +49,10 @@ def test_a_device_that_is_not_here_is_unavailable_and_one_that_cannot_be_a_value
 
 def test_amounts_are_numbers_or_text_with_a_unit() -> None:
     assert plimsoll.parse_bytes(4096) == 4096
-    for wrong, error in [("8 apples", ValueError), (-1, ValueError), (1.5, TypeError), (None, TypeError)]:
+    with pytest.raises(ValueError, match="needs a unit"):
+        plimsoll.estimate(MISTRAL, context=8, limit="8")
+    wrongs = [("8 apples", ValueError), ("4096", ValueError), (-1, ValueError), (1.5, TypeError), (None, TypeError)]
+    for wrong, error in wrongs:
         with pytest.raises(error):
             plimsoll.parse_bytes(wrong)  # type: ignore[arg-type]
 

@@ -17,7 +17,13 @@ impl FromPyObject<'_, '_> for Amount {
 
     fn extract(object: Borrowed<'_, '_, PyAny>) -> PyResult<Amount> {
         if let Ok(text) = object.cast::<PyString>() {
-            return Ok(Amount(text.to_cow()?.parse::<Bytes>().or_raise()?));
+            let text = text.to_cow()?;
+            // A lone "8" is most often 8 GiB without its unit; a number of bytes is an int.
+            if text.trim_end().ends_with(|last: char| last.is_ascii_digit()) {
+                let why = "an amount of memory as text needs a unit ('8GiB'); bytes are an int";
+                return Err(PyValueError::new_err(format!("{text:?}: {why}")));
+            }
+            return Ok(Amount(text.parse::<Bytes>().or_raise()?));
         }
         if let Ok(bytes) = object.extract::<u64>() {
             return Ok(Amount(Bytes(bytes)));

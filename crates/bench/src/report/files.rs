@@ -51,12 +51,13 @@ fn failed(what: &'static str, path: &Path, source: io::Error) -> FilesError {
     failed_by(OF_FOLDER, what, path, source)
 }
 
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// For a file whose place another flag says.
 fn failed_by(flag: &str, what: &'static str, path: &Path, source: io::Error) -> FilesError {
-    let room = match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room, or ",
-        _ => "",
-    };
+    let room = if is_full(&source) { "make room, or " } else { "" };
     let remedy = format!("{room}choose another place with {flag}");
     FilesError::Io { what, path: path.to_path_buf(), source, remedy }
 }
@@ -197,7 +198,11 @@ impl RunFolder {
         let place = |name: &str| (self.path.join(format!(".{name}.new")), self.path.join(name));
         let beside = files.iter().try_for_each(|(name, text)| {
             let (temporary, last) = place(name);
-            whole(&temporary, text.as_bytes()).map_err(|e| failed("write", &last, e))
+            // A full disk is about the report; what else fails is in the way of the file beside it.
+            whole(&temporary, text.as_bytes()).map_err(|e| {
+                let named = if is_full(&e) { &last } else { &temporary };
+                failed("write", named, e)
+            })
         });
         let done = beside.and_then(|()| {
             files.iter().try_for_each(|(name, _)| {

@@ -194,7 +194,10 @@ fn a_full_file_system_leaves_the_last_whole_report() -> Result {
         return Ok(());
     }
     let mounted = Mounted(runs);
-    assert_full(&mounted.0.join("a"), &stage.run(&LONG)?)
+    let ran = stage.run(&LONG)?;
+    let said = text(&ran.stderr);
+    assert!(!said.contains(".new"), "a hidden file is named: {said}");
+    assert_full(&mounted.0.join("a"), &ran)
 }
 
 /// Two slots at once: each has its own memory, and what is common is apart.
