@@ -55,6 +55,9 @@ pub(crate) struct ModelFlags {
     /// Where it runs: cpu, cuda:N, rocm:N, …; its memory is then what counts
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<DeviceId>,
+    /// Whether it is for a GPU that is not named.
+    #[arg(skip)]
+    pub(crate) for_any_gpu: bool,
     #[command(flatten)]
     pub(crate) limit: LimitArgs,
     #[command(flatten)]
@@ -121,6 +124,7 @@ impl ModelFlags {
         request.runner = self.engine;
         request.on_gpu =
             self.device.map(|device| !matches!(device.kind, BackendKind::Host | BackendKind::Sim));
+        request.on_gpu = request.on_gpu.or(self.for_any_gpu.then_some(true));
         request.inputs.clone_from(&self.input);
         request.train = self.train.request();
         if request.train.is_some() || self.engine == Some(Runner::TensorRt) {

@@ -480,3 +480,16 @@ fn training_is_estimated_term_by_term() -> Result {
     }
     Ok(())
 }
+
+/// A fleet is of GPUs, whatever is not named.
+#[test]
+fn a_fleet_is_judged_by_what_a_gpu_takes() -> Result {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/small8.pt");
+    let fleet = json(&words(&model, "--engine ort --batch 16 --fleet"), 0)?;
+    let on_gpu = json(&words(&model, "--engine ort --batch 16 --device cuda:0 --limit 900GiB"), 0)?;
+    assert_eq!(fleet["total_bytes"], on_gpu["total_bytes"]);
+    assert!(!fleet["notes"].to_string().contains("for the CPU"), "{fleet:#}");
+    let refused = complaint(&words(&model, "--fleet --device cpu"))?;
+    assert!(refused.contains("--fleet compares with GPUs"), "{refused}");
+    Ok(())
+}

@@ -63,7 +63,7 @@ pub(crate) struct Args {
     /// takes --batch, --context, --dtype, --limit and how to train
     #[arg(long, conflicts_with_all = UNUSED_BY_EXACT)]
     exact: bool,
-    /// The model against a table of boards and GPUs
+    /// The model against a table of boards and GPUs; it is for a GPU then, also where no --device is named
     #[arg(long)]
     fleet: bool,
     // Behind the others: it ends with a heading of its own.
@@ -92,7 +92,11 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 
 /// Estimates the file.
 fn from_file(model: &Path, args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
-    let flags = &args.file;
+    if args.fleet && args.file.request().on_gpu == Some(false) {
+        let why = "--fleet compares with GPUs: leave --device out, or leave --fleet out";
+        return Err(BadInput::new(why).into());
+    }
+    let flags = &ModelFlags { for_any_gpu: args.fleet, ..args.file.clone() };
     flags.train.check(flags.engine)?;
     let terms = flags.terms(model).or_bad_input(|| "cannot estimate it")?;
     let room = flags.device.map(room::of);
