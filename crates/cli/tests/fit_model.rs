@@ -341,3 +341,18 @@ fn a_line_to_paste_can_be_run_by_its_engine() -> Result {
     assert!(line.contains("convert_hf_to_gguf.py ") && line.contains(" -ngl 0"), "{line}");
     Ok(())
 }
+
+/// Where a version of Transformers may store scores, what fits has room for them.
+#[test]
+fn what_may_store_scores_fits_with_them() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = safetensors(folder.path(), &CONFIG.replace("llama", "gemma2"))?;
+    let answer = fit(&path, "--limit 2GiB --vary context=256..65536", 0)?;
+    let at = "--engine pytorch --device cuda:0 --context";
+    let high = upper(&path, &format!("{at} {}", answer["largest"]))?;
+    let room =
+        answer["limit_bytes"].as_u64().unwrap_or(0) - answer["reserve_bytes"].as_u64().unwrap_or(0);
+    assert!(high <= room, "{high}: {answer:#}");
+    assert!(answer["estimate"]["basis"].to_string().contains("5.23"), "{answer:#}");
+    Ok(())
+}

@@ -226,6 +226,13 @@ impl Terms {
         self.context.is_none() && self.peak.is_none() && self.training.is_none()
     }
 
+    /// What has to fit: the upper end of the range, and what is to stay free for an engine and a driver of
+    /// which nothing is on record.
+    #[must_use]
+    pub fn most_bytes(&self) -> u64 {
+        self.range.high_bytes.saturating_add(self.overhead.kept_free)
+    }
+
     fn settle(mut self, request: &EstimateRequest) -> Terms {
         self.overhead = EngineOverhead::of(request.runner, request.on_gpu);
         if self.held.as_ref().is_some_and(|held| held.products == 0) {

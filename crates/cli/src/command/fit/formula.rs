@@ -17,10 +17,6 @@ use super::vary::VaryFlag;
 use crate::model_flags::ModelFlags;
 use crate::outcome::OrBadInput;
 
-/// What is kept free for a context of which nothing is on record: a little more than the largest that is
-/// for running a model, PyTorch's on an H200.
-const CONTEXT: Bytes = Bytes::mib(700);
-
 /// How far beyond the largest that was found others are considered: one part of this many of it.
 const FARTHEST: u64 = 4;
 /// How many of those are looked at, the largest first.
@@ -158,6 +154,10 @@ impl<'a> SettingEstimates<'a> {
         else {
             return Ok(false);
         };
+        // What the allocator gets by with is not known where other attention may run.
+        if terms.stored_scores.is_some() {
+            return Ok(false);
+        }
         let besides = terms.total_bytes.saturating_sub(held.reserved);
         let room = scaled(room, terms.total_bytes, bytes(terms)).saturating_sub(besides);
         if held.allocated > room {
@@ -274,14 +274,15 @@ impl FormulaRequest<'_> {
 
     /// What must stay free, and why: also the driver's context where no figure for it is on record.
     fn reserve(&self, terms: &Terms, engine: Runner) -> (Bytes, String) {
-        if terms.overhead.recorded || self.flags.is_on_cpu() {
+        let context = Bytes(terms.overhead.kept_free);
+        if context == Bytes::ZERO {
             return (self.reserve, RESERVE_REASON.to_string());
         }
         let reason = format!(
-            "{RESERVE_REASON}; {CONTEXT} of it because nothing is on record of what {engine} and \
+            "{RESERVE_REASON}; {context} of it because nothing is on record of what {engine} and \
              the driver take at the start, and PyTorch's 695 MiB on an H200 are the most on record for running a model"
         );
-        (Bytes(self.reserve.get().saturating_add(CONTEXT.get())), reason)
+        (Bytes(self.reserve.get().saturating_add(context.get())), reason)
     }
 
     fn without_answer(&self, why: String, notes: Vec<String>) -> FitAnswer {
