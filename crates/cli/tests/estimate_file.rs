@@ -297,6 +297,8 @@ fn bad_files_and_flags_are_told_apart() -> Result {
         ("--engine pytorch --gpu-layers 3", "--gpu-layers"),
         ("--engine pytorch --swa-full", "--swa-full"),
         ("--engine pytorch --ubatch 64", "--ubatch"),
+        ("--imgsz 640", "(--imgsz) can be chosen for ONNX and .pt alone"),
+        ("--input x:0=1", "(--input) can be chosen for ONNX and .pt alone"),
     ] {
         let message = complaint(&words(&path, flags))?;
         assert!(message.contains(word), "{flags}: {message}");

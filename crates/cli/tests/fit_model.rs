@@ -303,6 +303,8 @@ fn what_a_model_does_not_have_is_refused() -> Result {
         (Path::new(SMALL), "--limit 8GiB --vary context", "only language models"),
         (Path::new(SMALL), "--limit 8GiB --vary gpu-layers", "only GGUF"),
         (Path::new("/no/such.gguf"), "--limit 8GiB --vary batch", "/no/such.gguf"),
+        (Path::new(SMALL), "--limit 8GiB --vary dtype=1..5", "types are no numbers"),
+        (Path::new(SMALL), "--limit 8GiB --vary dtype --step 2", "types are no numbers"),
     ] {
         let said = complaint(&words("fit", path, flags))?;
         assert!(said.contains(says), "{flags}: {said}");

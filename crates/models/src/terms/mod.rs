@@ -356,6 +356,14 @@ impl EstimateRequest {
                         tensorrt or pytorch"
                 .to_string());
         }
+        let of_graph = [
+            ("a size of images (--imgsz)", self.image.is_some()),
+            ("an extent of an input (--input)", !self.inputs.is_empty()),
+        ];
+        if let Some((what, _)) = of_graph.into_iter().find(|(_, given)| *given && !graph) {
+            let has = "a language model has --batch and --context";
+            return Err(format!("{what} can be chosen for ONNX and .pt alone; {has}"));
+        }
         let of_language = [
             ("a type of the cache (--kv-dtype)", self.kv_dtype.is_some()),
             ("a number of tokens at once (--ubatch)", self.micro_batch != usual.micro_batch),
