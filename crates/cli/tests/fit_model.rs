@@ -331,6 +331,16 @@ fn a_line_to_paste_can_be_run_by_its_engine() -> Result {
     assert!(batch("--engine ort --device cpu")?.to_string().contains("CPUExecutionProvider"));
     assert_eq!(batch("--engine rten")?, Value::Null, "no command of its own takes a batch");
     let gguf = llama3(folder.path())?;
+    let none = fit(Path::new(SMALL), "--vary batch --limit 2GiB --engine rten", 0)?;
+    assert!(none["notes"].to_string().contains("there is no command to paste"), "{none:#}");
+    // `bench` takes engines alone, which must be built before.
+    let engine = command(Path::new(SMALL), "--vary imgsz --limit 6.9GiB --engine tensorrt")?;
+    let lines: Vec<&str> = engine.as_str().unwrap_or_default().lines().collect();
+    assert!(lines[0].starts_with("plimsoll export ") && lines[0].contains("small8.engine --imgsz"));
+    assert!(lines[1].contains("small8.engine --engine tensorrt") && !lines[1].contains("--imgsz"));
+    assert!(lines[1].ends_with("--gpu-mem-limit 6.9GiB"), "{engine}");
+    let built = batch("--engine tensorrt")?.to_string();
+    assert!(built.contains("trtexec ") && built.contains("--shapes=images:"), "{built}");
     let python = command(&gguf, "--vary context --engine pytorch --limit 40GiB")?.to_string();
     assert!(python.contains("gguf_file=\\\"my model.gguf\\\""), "{python}");
     let smaller = command(&gguf, "--vary dtype --limit 5GiB")?.to_string();

@@ -230,10 +230,17 @@ impl FormulaRequest<'_> {
             largest: Some(row.value(place)),
             smallest_failed: (!is_last).then(|| row.value(place + 1)),
             largest_bytes: Some(terms.range.high_bytes.min(room)),
+        let command = paste.text();
+        if command.is_none() {
+            notes.push(format!(
+                "there is no command to paste: `plimsoll bench` runs {engine} with one image at a time, and a batch is \
+                 for a program of your own"
+            ));
+        }
             reserve_bytes: reserve.get(),
             reserve_reason,
             why: is_last.then(|| row.end.clone()),
-            command: paste.text(),
+            command,
             estimate: Some(FitEstimate {
                 file: self.model.display().to_string(),
                 engine: engine.name(),
