@@ -303,6 +303,14 @@ fn bad_files_and_flags_are_told_apart() -> Result {
         let message = complaint(&words(&path, flags))?;
         assert!(message.contains(word), "{flags}: {message}");
     }
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/small8.pt");
+    let message = complaint(&words(&small, "--context 5"))?;
+    assert!(message.contains("an open number of tokens: leave --context out"), "{message}");
+    let fixed = folder.path().join("fixed.onnx");
+    let [from, to] = [&small, &fixed].map(|path| path.to_str().unwrap_or_default());
+    assert!(run(&["export", from, "--to", to])?.status.success());
+    let message = complaint(&words(&fixed, "--batch 4"))?;
+    assert!(message.contains("plimsoll export --dynamic"), "{message}");
     let message = complaint(&["estimate", "nowhere.gguf"])?;
     assert!(message.contains("nowhere.gguf"), "{message}");
     let hostile = folder.path().join("hostile.gguf");

@@ -254,7 +254,8 @@ fn extents(
         match batch {
             DeclaredExtent::Fixed(n) if *n != request.batch && request.batch != 1 => {
                 return Err(format!(
-                    "its input {} is fixed at a batch of {n}, not {}; export it anew with an open batch",
+                    "its input {} is fixed at a batch of {n}, not {}; export it anew with an open batch \
+                     (`plimsoll export --dynamic` does for a .pt file)",
                     value.name, request.batch
                 ));
             }

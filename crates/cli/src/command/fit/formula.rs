@@ -69,6 +69,12 @@ impl<'a> SettingEstimates<'a> {
         })
     }
 
+    /// The upper end of the setting after a place, where there is one.
+    fn after(&mut self, place: u64) -> ModelResult<Option<u64>> {
+        let next = Some(place + 1).filter(|next| *next < self.row.count);
+        next.map(|next| self.at(next).map(|terms| terms.range.high_bytes)).transpose()
+    }
+
     /// The largest for which PyTorch need not free its cache.
     fn largest(&mut self, room: u64, bytes: SettingBytes) -> ModelResult<Option<LargestSetting>> {
         let needed = |all: &mut Self, place| all.at(place).map(bytes);
@@ -220,26 +226,22 @@ impl FormulaRequest<'_> {
         };
         let gap = gap.map(|gap| all.gap_note(name, gap)).transpose();
         notes.extend(gap.or_bad_input(failed)?);
+        let next = all.after(place).or_bad_input(failed)?;
         let terms = all.at(place).or_bad_input(failed)?;
         let flags = row.flags(&base, place);
         let paste =
             PasteRequest { model: self.model, flags: &flags, engine, terms, limit: self.limit };
+        let command = paste.text();
+        notes.extend(command.is_none().then(|| without_command(engine)));
         notes.extend(terms.notes.iter().cloned());
-        let is_last = place + 1 == row.count;
         Ok(FitAnswer {
             largest: Some(row.value(place)),
-            smallest_failed: (!is_last).then(|| row.value(place + 1)),
+            smallest_failed: next.map(|_| row.value(place + 1)),
+            smallest_failed_bytes: next,
             largest_bytes: Some(terms.range.high_bytes.min(room)),
-        let command = paste.text();
-        if command.is_none() {
-            notes.push(format!(
-                "there is no command to paste: `plimsoll bench` runs {engine} with one image at a time, and a batch is \
-                 for a program of your own"
-            ));
-        }
             reserve_bytes: reserve.get(),
             reserve_reason,
-            why: is_last.then(|| row.end.clone()),
+            why: next.is_none().then(|| row.end.clone()),
             command,
             estimate: Some(FitEstimate {
                 file: self.model.display().to_string(),
@@ -298,6 +300,7 @@ impl FormulaRequest<'_> {
             vary: self.vary.name.clone(),
             largest: None,
             smallest_failed: None,
+            smallest_failed_bytes: None,
             largest_bytes: None,
             limit_bytes: self.limit.get(),
             reserve_bytes: self.reserve.get(),
@@ -309,6 +312,14 @@ impl FormulaRequest<'_> {
             proof: None,
         }
     }
+}
+
+/// Why there is nothing to paste.
+fn without_command(engine: Runner) -> String {
+    format!(
+        "there is no command to paste: `plimsoll bench` runs {engine} with one image at a time, and a batch is for a \
+         program of your own"
+    )
 }
 
 /// A number times one over another.
