@@ -27,12 +27,13 @@ class Estimate:
     weights_bytes: int
     kv_cache_bytes: int
     activation_bytes: int
-    overhead_bytes: int
+    overhead_bytes: int | None
+    """What the engine and the driver take for themselves; None where nothing is on record, as where none is named."""
     limit_bytes: int | None
     """What it was compared with."""
     fits: bool | None
-    """Whether the upper end of its range fits into that; None without a limit, and where only the weights are
-    known and they fit."""
+    """Whether the upper end of its range fits into that, with 700 MiB kept free on a GPU for an engine of which
+    nothing is on record; None without a limit, and where only the weights are known and they fit."""
     details: dict[str, Any] = field(repr=False)
     """Everything that the library says of it."""
 
@@ -40,12 +41,12 @@ class Estimate:
         """Everything that the library says of it, with the limit and whether it fits."""
         return {**self.details, "limit_bytes": self.limit_bytes, "fits": self.fits}
 
-    def rows(self) -> list[tuple[str, int]]:
-        """The terms with their names, as a table has them."""
-        return [(name, int(self.details[key])) for name, key in TERMS.items()]
+    def rows(self) -> list[tuple[str, int | None]]:
+        """The terms with their names, as a table has them; None for what is not known."""
+        return [(name, self.details[key]) for name, key in TERMS.items()]
 
     def __repr__(self) -> str:
-        terms = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.rows())
+        terms = ", ".join(f"{name} {_shown(size)}" for name, size in self.rows())
         text = f"Estimate({format_bytes(self.total_bytes)}: {terms}"
         if self.limit_bytes is None:
             return text + ")"
@@ -59,7 +60,7 @@ class Estimate:
 
     def _repr_html_(self) -> str:
         row = '<tr><td style="text-align:left">{}</td><td style="text-align:right">{}</td></tr>'
-        rows = [row.format(html.escape(name), format_bytes(size)) for name, size in self.rows()]
+        rows = [row.format(html.escape(name), _shown(size)) for name, size in self.rows()]
         total = f"<b>{format_bytes(self.total_bytes)}</b>"
         rows.append(row.format("<b>total</b>, estimated", total))
         verdict = ""
@@ -71,12 +72,16 @@ class Estimate:
         return f"<div>{head}<table>{''.join(rows)}</table>{verdict}</div>"
 
 
+def _shown(size: int | None) -> str:
+    return "–" if size is None else format_bytes(size)
+
+
 def _fits(details: Mapping[str, Any], most: int | None) -> bool | None:
     if most is None:
         return None
     if details.get("only_weights") and details["total_bytes"] <= most:
         return None
-    return bool(details["range"]["high_bytes"] <= most)
+    return bool(details["range"]["high_bytes"] + details["overhead_kept_free_bytes"] <= most)
 
 
 def estimate(
@@ -100,7 +105,7 @@ def estimate(
     >>> plimsoll.estimate(mistral, context=4096, limit="6.9GiB").fits
     False
     >>> plimsoll.estimate(mistral, context=4096)
-    Estimate(14.28 GiB: weights 13.49 GiB, KV cache 512.00 MiB, activations 296.00 MiB, overhead 0 B)
+    Estimate(14.28 GiB: weights 13.49 GiB, KV cache 512.00 MiB, activations 296.00 MiB, overhead –)
     """
     try:
         if isinstance(model, (str, os.PathLike)):

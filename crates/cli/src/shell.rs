@@ -3,15 +3,16 @@
 use plimsoll::Bytes;
 use plimsoll::text::is_steering;
 
-/// A size without loss, in the largest unit that divides it.
+/// A size without loss, in the largest unit in which two digits behind the point are enough.
 pub(crate) fn exact(size: Bytes) -> String {
     [("GiB", 30), ("MiB", 20), ("KiB", 10)]
         .into_iter()
-        .find(|(_, shift)| size.get().is_multiple_of(1 << shift))
-        .map_or_else(
-            || size.get().to_string(),
-            |(unit, shift)| format!("{}{unit}", size.get() >> shift),
-        )
+        .flat_map(|(unit, shift)| (0..3).map(move |digits| (unit, shift, digits)))
+        .map(|(unit, shift, digits)| {
+            format!("{:.digits$}{unit}", size.get() as f64 / f64::from(1 << shift))
+        })
+        .find(|text| text.parse() == Ok(size))
+        .unwrap_or_else(|| size.get().to_string())
 }
 
 /// A word as a shell takes it.
@@ -37,6 +38,15 @@ pub(crate) fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_as_they_were_said() {
+        for text in ["8GiB", "6.9GiB", "100MiB", "3KiB", "0.25GiB"] {
+            assert_eq!(text.parse().map(exact), Ok(text.to_string()));
+        }
+        assert_eq!(exact(Bytes(12_345_678_901)), "12345678901");
+        assert_eq!(exact(Bytes(1)), "1");
+    }
 
     #[test]
     fn words_are_quoted_where_a_shell_would_cut_them() {

@@ -39,11 +39,11 @@ fn the_terms_of_a_file_add_up() -> Result {
     let folder = tempfile::tempdir()?;
     let path = gguf(folder.path(), "llama", &llama3())?;
     let answer = json(&words(&path, "--context 8192"), 0)?;
-    let keys = ["weights_bytes", "kv_cache_bytes", "activation_bytes", "overhead_bytes"];
+    let keys = ["weights_bytes", "kv_cache_bytes", "activation_bytes"];
     let sum: u64 = keys.iter().map(|key| number(&answer, key)).sum();
     assert_eq!(sum, number(&answer, "total_bytes"));
     assert_eq!(number(&answer, "kv_cache_bytes"), 1 << 30);
-    assert_eq!(answer["overhead_bytes"], 0);
+    assert_eq!(answer["overhead_bytes"], Value::Null);
     assert_eq!((&answer["fits"], &answer["verdict"]), (&Value::Null, &Value::Null));
     assert_eq!(answer["weights"].as_array().map(Vec::len), Some(3));
     let named = json(&words(&path, "--engine pytorch --device cuda:0"), 0)?;
@@ -268,7 +268,7 @@ fn a_graph_says_where_its_peak_is() -> Result {
 fn a_fleet_is_sorted_and_has_every_verdict() -> Result {
     let folder = tempfile::tempdir()?;
     let path = gguf(folder.path(), "llama", &llama3().with_weights(WeightType::F16))?;
-    let answer = json(&words(&path, "--fleet"), 0)?;
+    let answer = json(&words(&path, "--fleet --context 49152 --flash-attn"), 0)?;
     let fleet = answer["fleet"].as_array().ok_or("no fleet")?;
     assert!(fleet.len() > 30);
     for verdict in ["fits", "tight", "does_not_fit"] {
@@ -297,10 +297,20 @@ fn bad_files_and_flags_are_told_apart() -> Result {
         ("--engine pytorch --gpu-layers 3", "--gpu-layers"),
         ("--engine pytorch --swa-full", "--swa-full"),
         ("--engine pytorch --ubatch 64", "--ubatch"),
+        ("--imgsz 640", "(--imgsz) can be chosen for ONNX and .pt alone"),
+        ("--input x:0=1", "(--input) can be chosen for ONNX and .pt alone"),
     ] {
         let message = complaint(&words(&path, flags))?;
         assert!(message.contains(word), "{flags}: {message}");
     }
+    let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/small8.pt");
+    let message = complaint(&words(&small, "--context 5"))?;
+    assert!(message.contains("an open number of tokens: leave --context out"), "{message}");
+    let fixed = folder.path().join("fixed.onnx");
+    let [from, to] = [&small, &fixed].map(|path| path.to_str().unwrap_or_default());
+    assert!(run(&["export", from, "--to", to])?.status.success());
+    let message = complaint(&words(&fixed, "--batch 4"))?;
+    assert!(message.contains("plimsoll export --dynamic"), "{message}");
     let message = complaint(&["estimate", "nowhere.gguf"])?;
     assert!(message.contains("nowhere.gguf"), "{message}");
     let hostile = folder.path().join("hostile.gguf");
@@ -491,5 +501,36 @@ fn a_fleet_is_judged_by_what_a_gpu_takes() -> Result {
     assert!(!fleet["notes"].to_string().contains("for the CPU"), "{fleet:#}");
     let refused = complaint(&words(&model, "--fleet --device cpu"))?;
     assert!(refused.contains("--fleet compares with GPUs"), "{refused}");
+    Ok(())
+}
+
+/// What an engine and a driver take is unknown where it is not on record: it is no 0, and `estimate` and `fit`
+/// keep the same free for it.
+#[test]
+fn an_unknown_overhead_is_shown_as_unknown_and_kept_free() -> Result {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples/small8.pt");
+    let tensorrt = "--engine tensorrt --device cuda:0 --imgsz 320 --limit";
+    let tight = json(&words(&model, &format!("{tensorrt} 100MiB")), 1)?;
+    assert_eq!(
+        (&tight["overhead_bytes"], &tight["overhead"]["bytes"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!((&tight["verdict"], &tight["fits"]), (&"may_not_fit".into(), &false.into()));
+    assert_eq!(number(&tight["overhead"], "kept_free_bytes"), 700 << 20);
+    let page = text(&run(&words(&model, &format!("{tensorrt} 900MiB")))?.stdout);
+    assert!(page.contains("fits into 900.00 MiB, with 700.00 MiB kept free"), "{page}");
+    assert!(page.lines().any(|line| line.contains("overhead") && line.contains('–')), "{page}");
+    let fit =
+        ["fit", model.to_str().unwrap_or_default(), "--engine", "tensorrt", "--vary", "imgsz"];
+    let fit = json(&[&fit[..], &["--limit", "900MiB"]].concat(), 0)?;
+    assert_eq!(number(&fit, "reserve_bytes"), (700 + 128) << 20);
+    let bare = text(&run(&words(&model, "--imgsz 320 --limit 100MiB --quiet"))?.stdout);
+    assert!(
+        bare.contains("fits into 100.00 MiB, without what the engine and the driver take"),
+        "{bare}"
+    );
+    let known =
+        text(&run(&words(&model, "--engine ort --device cuda:0 --limit 90GiB --quiet"))?.stdout);
+    assert!(known.ends_with("fits into 90.00 GiB\n"), "{known}");
     Ok(())
 }

@@ -73,7 +73,8 @@ fn check(answer: &Value, upper: impl Fn(&str) -> Result<u64>) -> Result {
         assert!(upper(&words(cached))? <= room, "{answer:#}");
     }
     assert_eq!(number("largest_bytes")?, most.min(room));
-    assert!(upper(&words(&answer["smallest_failed"]))? > room, "{answer:#}");
+    let next = upper(&words(&answer["smallest_failed"]))?;
+    assert!(next > room && number("smallest_failed_bytes")? == next, "{answer:#}");
     Ok(())
 }
 
@@ -302,6 +303,8 @@ fn what_a_model_does_not_have_is_refused() -> Result {
         (path.as_path(), "--vary batch", "--limit"),
         (Path::new(SMALL), "--limit 8GiB --vary context", "only language models"),
         (Path::new(SMALL), "--limit 8GiB --vary gpu-layers", "only GGUF"),
+        (Path::new(SMALL), "--limit 8GiB --vary dtype=1..5", "types are no numbers"),
+        (Path::new(SMALL), "--limit 8GiB --vary dtype --step 2", "types are no numbers"),
         (Path::new("/no/such.gguf"), "--limit 8GiB --vary batch", "/no/such.gguf"),
     ] {
         let said = complaint(&words("fit", path, flags))?;
@@ -328,6 +331,16 @@ fn a_line_to_paste_can_be_run_by_its_engine() -> Result {
     );
     assert!(batch("--engine ort --device cpu")?.to_string().contains("CPUExecutionProvider"));
     assert_eq!(batch("--engine rten")?, Value::Null, "no command of its own takes a batch");
+    let none = fit(Path::new(SMALL), "--vary batch --limit 2GiB --engine rten", 0)?;
+    assert!(none["notes"].to_string().contains("there is no command to paste"), "{none:#}");
+    // `bench` takes engines alone, which must be built before.
+    let engine = command(Path::new(SMALL), "--vary imgsz --limit 6.9GiB --engine tensorrt")?;
+    let lines: Vec<&str> = engine.as_str().unwrap_or_default().lines().collect();
+    assert!(lines[0].starts_with("plimsoll export ") && lines[0].contains("small8.engine --imgsz"));
+    assert!(lines[1].contains("small8.engine --engine tensorrt") && !lines[1].contains("--imgsz"));
+    assert!(lines[1].ends_with("--gpu-mem-limit 6.9GiB"), "{engine}");
+    let built = batch("--engine tensorrt")?.to_string();
+    assert!(built.contains("trtexec ") && built.contains("--shapes=images:"), "{built}");
     let gguf = llama3(folder.path())?;
     let python = command(&gguf, "--vary context --engine pytorch --limit 40GiB")?.to_string();
     assert!(python.contains("gguf_file=\\\"my model.gguf\\\""), "{python}");
@@ -339,5 +352,20 @@ fn a_line_to_paste_can_be_run_by_its_engine() -> Result {
     let flags = "--vary dtype --engine llama.cpp --limit 1GiB --device cpu";
     let line = command(&tensors, flags)?.to_string();
     assert!(line.contains("convert_hf_to_gguf.py ") && line.contains(" -ngl 0"), "{line}");
+    Ok(())
+}
+
+/// Where a version of Transformers may store scores, what fits has room for them.
+#[test]
+fn what_may_store_scores_fits_with_them() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = safetensors(folder.path(), &CONFIG.replace("llama", "gemma2"))?;
+    let answer = fit(&path, "--limit 2GiB --vary context=256..65536", 0)?;
+    let at = "--engine pytorch --device cuda:0 --context";
+    let high = upper(&path, &format!("{at} {}", answer["largest"]))?;
+    let room =
+        answer["limit_bytes"].as_u64().unwrap_or(0) - answer["reserve_bytes"].as_u64().unwrap_or(0);
+    assert!(high <= room, "{high}: {answer:#}");
+    assert!(answer["estimate"]["basis"].to_string().contains("5.23"), "{answer:#}");
     Ok(())
 }

@@ -71,7 +71,8 @@ fn of_terms<'py>(py: Python<'py>, terms: &Terms) -> PyResult<Bound<'py, PyDict>>
     dict.set_item("kv_cache_bytes", terms.kv_cache_bytes)?;
     dict.set_item("activation_bytes", terms.activation_bytes)?;
     dict.set_item("workspace_bytes", terms.workspace_bytes)?;
-    dict.set_item("overhead_bytes", terms.overhead.bytes)?;
+    dict.set_item("overhead_bytes", terms.overhead.known())?;
+    dict.set_item("overhead_kept_free_bytes", terms.overhead.kept_free)?;
     dict.set_item("overhead_source", &terms.overhead.source)?;
     dict.set_item("total_bytes", terms.total_bytes)?;
     set_range(&dict, &terms.range)?;
@@ -181,7 +182,8 @@ fn of_shape<'py>(
     dict.set_item("weights_bytes", estimate.model_bytes.get())?;
     dict.set_item("kv_cache_bytes", estimate.kv_cache_bytes.get())?;
     dict.set_item("activation_bytes", estimate.activation_bytes.get())?;
-    dict.set_item("overhead_bytes", estimate.overhead_bytes.get())?;
+    dict.set_item("overhead_bytes", None::<u64>)?;
+    dict.set_item("overhead_kept_free_bytes", 0)?;
     dict.set_item("total_bytes", estimate.total_bytes.get())?;
     set_range(&dict, &estimate.range())?;
     dict.set_item("host_bytes", estimate.host_compute_bytes.get())?;

@@ -223,6 +223,13 @@ fn extents(
     extents.tokens = request.context.unwrap_or(extents.tokens);
     extents.image = request.image.unwrap_or(extents.image);
     extents.by_place = request.inputs.iter().cloned().collect();
+    if request.context.is_some() && !extents.has_tokens(graph) {
+        return Err(
+            "no input of it has an open number of tokens: leave --context out, or name an extent \
+                    with --input NAME:AXIS=N"
+                .to_string(),
+        );
+    }
     for &input in &graph.inputs {
         let value = &graph.values[input];
         let Some([batch, _, rows, columns]) = value.declared.as_deref() else {
@@ -247,7 +254,8 @@ fn extents(
         match batch {
             DeclaredExtent::Fixed(n) if *n != request.batch && request.batch != 1 => {
                 return Err(format!(
-                    "its input {} is fixed at a batch of {n}, not {}; export it anew with an open batch",
+                    "its input {} is fixed at a batch of {n}, not {}; export it anew with an open batch \
+                     (`plimsoll export --dynamic` does for a .pt file)",
                     value.name, request.batch
                 ));
             }

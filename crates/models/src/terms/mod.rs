@@ -226,6 +226,13 @@ impl Terms {
         self.context.is_none() && self.peak.is_none() && self.training.is_none()
     }
 
+    /// What has to fit: the upper end of the range, and what is to stay free for an engine and a driver of
+    /// which nothing is on record.
+    #[must_use]
+    pub fn most_bytes(&self) -> u64 {
+        self.range.high_bytes.saturating_add(self.overhead.kept_free)
+    }
+
     fn settle(mut self, request: &EstimateRequest) -> Terms {
         self.overhead = EngineOverhead::of(request.runner, request.on_gpu);
         if self.held.as_ref().is_some_and(|held| held.products == 0) {
@@ -348,6 +355,14 @@ impl EstimateRequest {
             return Err("llama.cpp runs language models in GGUF; this one runs in ort, rten, \
                         tensorrt or pytorch"
                 .to_string());
+        }
+        let of_graph = [
+            ("a size of images (--imgsz)", self.image.is_some()),
+            ("an extent of an input (--input)", !self.inputs.is_empty()),
+        ];
+        if let Some((what, _)) = of_graph.into_iter().find(|(_, given)| *given && !graph) {
+            let has = "a language model has --batch and --context";
+            return Err(format!("{what} can be chosen for ONNX and .pt alone; {has}"));
         }
         let of_language = [
             ("a type of the cache (--kv-dtype)", self.kv_dtype.is_some()),

@@ -6,6 +6,9 @@
 use super::Runner;
 
 const MIB: u64 = 1 << 20;
+/// What is kept free for a context of which nothing is on record: a little more than the largest that is
+/// for running a model, PyTorch's on an H200.
+const KEPT_FREE: u64 = 700 * MIB;
 
 /// What an engine and a driver take for themselves.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,6 +20,8 @@ pub struct EngineOverhead {
     pub source: String,
     /// Whether it was measured.
     pub recorded: bool,
+    /// What to keep free for it on a GPU where nothing is on record.
+    pub kept_free: u64,
 }
 
 /// Engine, on a GPU, MiB, where it was measured.
@@ -43,6 +48,12 @@ const INT8_PRODUCTS: u64 = 66 * MIB;
 const CUBLAS: u64 = 64 * MIB;
 
 impl EngineOverhead {
+    /// The figure, where there is one.
+    #[must_use]
+    pub fn known(&self) -> Option<u64> {
+        self.recorded.then_some(self.bytes)
+    }
+
     /// The same where no product of matrices runs, so that cuBLAS is never opened.
     pub(super) fn without_products(mut self) -> EngineOverhead {
         self.bytes = self.bytes.saturating_sub(CUBLAS);
@@ -75,14 +86,20 @@ impl EngineOverhead {
         let found = RECORDS.iter().find(|row| row.0 == runner && row.1 == gpu);
         match found {
             Some((_, _, mib, source)) => {
-                EngineOverhead { bytes: mib * MIB, source: (*source).to_string(), recorded: true }
+                let source = (*source).to_string();
+                EngineOverhead { bytes: mib * MIB, source, recorded: true, kept_free: 0 }
             }
             None => EngineOverhead {
                 source: format!(
-                    "no record for {} on {}: not counted",
+                    "no record for {} on {}",
                     runner.map_or("a bare program", Runner::name),
-                    if gpu { "a GPU" } else { "the CPU" }
+                    if gpu {
+                        "a GPU: 700 MiB are to stay free for it"
+                    } else {
+                        "the CPU: not counted"
+                    }
                 ),
+                kept_free: if gpu { KEPT_FREE } else { 0 },
                 ..EngineOverhead::default()
             },
         }

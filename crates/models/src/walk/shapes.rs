@@ -93,6 +93,26 @@ impl InputExtents {
     }
 }
 
+impl InputExtents {
+    /// Whether some open extent of a graph's inputs is its number of tokens.
+    pub(crate) fn has_tokens(&self, graph: &OnnxGraph) -> bool {
+        let other = InputExtents { tokens: self.tokens.wrapping_add(1), ..self.clone() };
+        graph.inputs.iter().map(|&id| &graph.values[id]).any(|value| {
+            let declared = value.declared.as_deref().unwrap_or_default();
+            declared.iter().enumerate().any(|(axis, extent)| {
+                let name = match extent {
+                    DeclaredExtent::Fixed(_) => return false,
+                    DeclaredExtent::Open(symbol) => Some(graph.symbols[*symbol].as_str()),
+                    DeclaredExtent::Unnamed => None,
+                };
+                let of =
+                    |extents: &InputExtents| extents.of(&value.name, axis, declared.len(), name);
+                of(self) != of(&other)
+            })
+        })
+    }
+}
+
 /// A graph whose tensors have extents.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

@@ -49,7 +49,7 @@ impl FitVerdict {
 
     /// The same where there may be more than what was counted.
     pub(super) fn of_terms(terms: &Terms, limit: Bytes, largest: Option<Bytes>) -> FitVerdict {
-        let ends = (Bytes(terms.total_bytes), Bytes(terms.range.high_bytes));
+        let ends = (Bytes(terms.total_bytes), Bytes(terms.most_bytes()));
         match FitVerdict::of(ends, limit, Bytes(terms.largest_single_bytes), largest) {
             FitVerdict::DoesNotFit => FitVerdict::DoesNotFit,
             _ if terms.only_weights() => FitVerdict::Unknown,
@@ -77,15 +77,17 @@ impl FitVerdict {
         }
     }
 
-    /// The same against a limit, as a sentence.
-    pub(super) fn against(self, limit: &str) -> String {
+    /// The same against a limit, as a sentence; `besides` is how what is not in the estimate was taken.
+    pub(super) fn against(self, limit: &str, besides: &str) -> String {
         match self {
-            FitVerdict::Fits => format!("fits into {limit}"),
+            FitVerdict::Fits => format!("fits into {limit}{besides}"),
             FitVerdict::Tight => {
-                format!("tight in {limit}: it fits if the estimate is right within a tenth")
+                format!(
+                    "tight in {limit}{besides}: it fits if the estimate is right within a tenth"
+                )
             }
             FitVerdict::MayNotFit => {
-                format!("may not fit into {limit}: the upper end of the range does not")
+                format!("may not fit into {limit}{besides}: the upper end of the range does not")
             }
             FitVerdict::DoesNotFit => format!("does not fit into {limit}"),
             FitVerdict::Unknown => {
@@ -162,10 +164,27 @@ pub(super) struct InSegments {
 
 #[derive(Debug, Serialize)]
 pub(super) struct EstimateOverhead {
-    pub(super) bytes: u64,
+    /// Null where nothing is on record.
+    pub(super) bytes: Option<u64>,
     pub(super) recorded: bool,
     pub(super) source: String,
+    /// What the verdict keeps free for it where nothing is on record.
+    pub(super) kept_free_bytes: u64,
 }
+
+impl EstimateOverhead {
+    /// How a verdict takes it, as words behind a limit.
+    pub(super) fn besides(&self) -> String {
+        match (self.bytes, Bytes(self.kept_free_bytes)) {
+            (Some(_), _) => String::new(),
+            (None, Bytes::ZERO) => BESIDES.to_string(),
+            (None, kept) => format!(", with {kept} kept free for the engine and the driver"),
+        }
+    }
+}
+
+/// What a verdict says where nothing is known of the engine's and the driver's part.
+pub(super) const BESIDES: &str = ", without what the engine and the driver take";
 
 /// What a file takes.
 #[derive(Debug, Serialize)]
@@ -182,7 +201,8 @@ pub(super) struct FileEstimate {
     /// Gradients and the optimizer's states; 0 unless the model is trained.
     pub(super) gradient_bytes: u64,
     pub(super) optimizer_bytes: u64,
-    pub(super) overhead_bytes: u64,
+    /// Null where nothing is on record.
+    pub(super) overhead_bytes: Option<u64>,
     pub(super) total_bytes: u64,
     pub(super) range: OfRange,
     /// Whether models of this kind were measured, and where.
@@ -230,7 +250,7 @@ impl FileEstimate {
             workspace_bytes: terms.workspace_bytes,
             gradient_bytes: terms.training.map_or(0, |training| training.gradient_bytes),
             optimizer_bytes: terms.training.map_or(0, |training| training.optimizer_bytes),
-            overhead_bytes: terms.overhead.bytes,
+            overhead_bytes: terms.overhead.known(),
             total_bytes: terms.total_bytes,
             range: OfRange::from(&terms.range),
             checked: terms.range.checked,
@@ -259,8 +279,9 @@ impl FileEstimate {
                 largest_segment_bytes: held.largest_segment,
             }),
             overhead: EstimateOverhead {
-                bytes: terms.overhead.bytes,
+                bytes: terms.overhead.known(),
                 recorded: terms.overhead.recorded,
+                kept_free_bytes: terms.overhead.kept_free,
                 source: terms.overhead.source,
             },
             host_bytes: terms.host_bytes,

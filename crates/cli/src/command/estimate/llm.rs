@@ -160,7 +160,8 @@ pub(super) struct LlmEstimate {
     pub(super) kv_cache_bytes: u64,
     pub(super) activation_bytes: u64,
     /// 0, as no engine or device is named here.
-    pub(super) overhead_bytes: u64,
+    /// Null: no engine is named here.
+    pub(super) overhead_bytes: Option<u64>,
     pub(super) total_bytes: u64,
     pub(super) range: OfRange,
     pub(super) checked: bool,
@@ -251,7 +252,7 @@ fn answer(
         weights_bytes: estimate.model_bytes.get(),
         kv_cache_bytes: estimate.kv_cache_bytes.get(),
         activation_bytes: estimate.activation_bytes.get(),
-        overhead_bytes: estimate.overhead_bytes.get(),
+        overhead_bytes: None,
         total_bytes: estimate.total_bytes.get(),
         range: OfRange::from(&range),
         checked: range.checked,

@@ -3,36 +3,40 @@
 use plimsoll::Bytes;
 
 use super::advice::Advice;
-use super::answer::{FitVerdict, OfRange};
+use super::answer::{BESIDES, FitVerdict, OfRange};
 use super::llm::LlmEstimate;
 use crate::output::Answer;
 use crate::page::{TextCell, TextPage, TextTone};
 
 impl Answer for LlmEstimate {
     fn page(&self, page: &mut TextPage) {
-        let term = |name: &str, bytes: u64, note: String| {
+        let row = |name: &str, bytes: Option<u64>, note: String| {
             vec![
                 name.into(),
-                TextCell::figure(Some(gib(bytes))),
+                TextCell::figure(bytes.map(gib)),
                 TextCell::new(note, TextTone::Faint),
             ]
         };
+        let term = |name: &str, bytes: u64, note: String| row(name, Some(bytes), note);
         let context = format!("{}, {} tokens", self.kv_dtype, self.context);
         page.table(&[
             term("weights", self.weights_bytes, self.dtype.clone()),
             term("KV cache", self.kv_cache_bytes, context),
             term("activations", self.activation_bytes, String::new()),
-            term("overhead", self.overhead_bytes, "no engine is counted here".to_string()),
+            row("overhead", self.overhead_bytes, "no engine is counted here".to_string()),
             term("total", self.total_bytes, self.how.to_string()),
             range_row(&self.range, self.checked, &self.basis, gib),
         ]);
         let (Some(limit), Some(verdict)) = (self.limit_bytes, self.verdict) else { return };
         let nothing = "No type, context or flash attention makes it fit; take a smaller model.";
-        verdict_page(page, verdict, limit, &self.advice, (nothing, gib));
+        let against = verdict.against(&gib(limit), BESIDES);
+        verdict_page(page, (verdict, &against), &self.advice, (nothing, gib));
     }
 
     fn bare(&self, page: &mut TextPage) {
-        bare_line(page, self.total_bytes, self.limit_bytes.zip(self.verdict), gib);
+        let verdict = self.limit_bytes.zip(self.verdict);
+        let against = verdict.map(|(limit, verdict)| verdict.against(&gib(limit), BESIDES));
+        bare_line(page, &gib(self.total_bytes), against);
     }
 }
 
@@ -53,27 +57,21 @@ pub(super) fn range_row(
 }
 
 /// The bare answer: the total, and whether it fits where there is a limit.
-pub(super) fn bare_line(
-    page: &mut TextPage,
-    total: u64,
-    verdict: Option<(u64, FitVerdict)>,
-    size: fn(u64) -> String,
-) {
-    let words = verdict.map(|(limit, verdict)| format!(" {}", verdict.against(&size(limit))));
-    page.raw(&format!("{}{}\n", size(total), words.unwrap_or_default()));
+pub(super) fn bare_line(page: &mut TextPage, total: &str, against: Option<String>) {
+    let words = against.map(|words| format!(" {words}"));
+    page.raw(&format!("{total}{}\n", words.unwrap_or_default()));
 }
 
 /// Whether it fits, and what would make it fit; `nothing` where nothing does.
 pub(super) fn verdict_page(
     page: &mut TextPage,
-    verdict: FitVerdict,
-    limit: u64,
+    (verdict, against): (FitVerdict, &str),
     advice: &[Advice],
     (nothing, size): (&str, fn(u64) -> String),
 ) {
     page.raw("\n");
     let tone = if verdict == FitVerdict::Fits { TextTone::Good } else { TextTone::Doubt };
-    page.table(&[vec![TextCell::new(verdict.against(&size(limit)), tone)]]);
+    page.table(&[vec![TextCell::new(against.to_string(), tone)]]);
     if verdict.fits() || verdict == FitVerdict::Unknown {
         return;
     }

@@ -45,12 +45,12 @@ struct RemedySearch<'a> {
 
 impl RemedySearch<'_> {
     fn fits(&self, args: &ModelFlags) -> bool {
-        args.terms(self.model).is_ok_and(|terms| terms.range.high_bytes <= self.limit.get())
+        args.terms(self.model).is_ok_and(|terms| terms.most_bytes() <= self.limit.get())
     }
 
     fn checked(&self, args: &ModelFlags) -> Option<Advice> {
         let terms = args.terms(self.model).ok()?;
-        (terms.range.high_bytes <= self.limit.get()).then(|| Advice {
+        (terms.most_bytes() <= self.limit.get()).then(|| Advice {
             change: self.change(args),
             total_bytes: terms.total_bytes,
             command: self.command(args),
@@ -181,7 +181,7 @@ impl RemedySearch<'_> {
     fn most(&self, numbers: Range<u64>, at: impl Fn(u64) -> ModelFlags) -> Option<ModelFlags> {
         let count = numbers.end.saturating_sub(numbers.start);
         let bytes = |place: u64| {
-            at(numbers.start + place).terms(self.model).map(|terms| terms.range.high_bytes)
+            at(numbers.start + place).terms(self.model).map(|terms| terms.most_bytes())
         };
         let place = largest_fitting(count, self.limit.get(), bytes).ok()??;
         Some(at(numbers.start + place))

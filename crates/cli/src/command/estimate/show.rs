@@ -21,7 +21,7 @@ impl Answer for FileEstimate {
     }
 
     fn bare(&self, page: &mut TextPage) {
-        bare_line(page, self.total_bytes, self.limit_bytes.zip(self.verdict), size);
+        bare_line(page, &size(self.total_bytes), self.against());
         self.fleet_page(page);
     }
 }
@@ -79,7 +79,7 @@ impl FileEstimate {
         rows.extend(if is_trained { trained.to_vec() } else { cache.to_vec() });
         rows.extend([
             row("activations", self.activation_bytes, activations),
-            term("overhead", self.overhead_bytes, self.overhead.source.clone()),
+            row("overhead", self.overhead_bytes, self.overhead.source.clone()),
             term("total", self.total_bytes, self.how.to_string()),
             range_row(&self.range, self.checked, &self.basis, size),
         ]);
@@ -152,9 +152,15 @@ impl FileEstimate {
             ]);
             page.advice(&room.how);
         }
-        let (Some(limit), Some(verdict)) = (self.limit_bytes, self.verdict) else { return };
+        let (Some(against), Some(verdict)) = (self.against(), self.verdict) else { return };
         let nothing = "No type, context, image size, batch or number of layers makes it fit.";
-        verdict_page(page, verdict, limit, &self.advice, (nothing, size));
+        verdict_page(page, (verdict, &against), &self.advice, (nothing, size));
+    }
+
+    /// The verdict as a sentence, where there is something to compare with.
+    fn against(&self) -> Option<String> {
+        let (limit, verdict) = self.limit_bytes.zip(self.verdict)?;
+        Some(verdict.against(&size(limit), &self.overhead.besides()))
     }
 
     fn fleet_page(&self, page: &mut TextPage) {

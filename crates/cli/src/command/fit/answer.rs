@@ -35,6 +35,8 @@ pub(super) struct FitAnswer {
     pub(super) largest: Option<FitValue>,
     /// The next one, which does not; null where the values end before.
     pub(super) smallest_failed: Option<FitValue>,
+    /// The upper end of its estimate; null for what was tried.
+    pub(super) smallest_failed_bytes: Option<u64>,
     /// What the largest takes: its counted peak, or the upper end of its estimate.
     pub(super) largest_bytes: Option<u64>,
     pub(super) limit_bytes: u64,
@@ -144,7 +146,9 @@ impl FitAnswer {
         }
         if let Some(failed) = &self.smallest_failed {
             let name = if is_tried { "smallest that failed" } else { "next that may not" };
-            rows.push(row(name, failed.to_string(), ""));
+            let bytes = self.smallest_failed_bytes.map(Bytes);
+            let note = bytes.map_or_else(String::new, |high| format!("it may take up to {high}"));
+            rows.push(row(name, failed.to_string(), &note));
         }
         if let Some(estimate) = self.estimate.as_ref().filter(|_| !is_tried) {
             let ends = [estimate.low_bytes, estimate.total_bytes, estimate.high_bytes];

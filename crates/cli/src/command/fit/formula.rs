@@ -17,10 +17,6 @@ use super::vary::VaryFlag;
 use crate::model_flags::ModelFlags;
 use crate::outcome::OrBadInput;
 
-/// What is kept free for a context of which nothing is on record: a little more than the largest that is
-/// for running a model, PyTorch's on an H200.
-const CONTEXT: Bytes = Bytes::mib(700);
-
 /// How far beyond the largest that was found others are considered: one part of this many of it.
 const FARTHEST: u64 = 4;
 /// How many of those are looked at, the largest first.
@@ -71,6 +67,12 @@ impl<'a> SettingEstimates<'a> {
             model: self.model.display().to_string(),
             why: "its estimate is missing".to_string(),
         })
+    }
+
+    /// The upper end of the setting after a place, where there is one.
+    fn after(&mut self, place: u64) -> ModelResult<Option<u64>> {
+        let next = Some(place + 1).filter(|next| *next < self.row.count);
+        next.map(|next| self.at(next).map(|terms| terms.range.high_bytes)).transpose()
     }
 
     /// The largest for which PyTorch need not free its cache.
@@ -158,6 +160,10 @@ impl<'a> SettingEstimates<'a> {
         else {
             return Ok(false);
         };
+        // What the allocator gets by with is not known where other attention may run.
+        if terms.stored_scores.is_some() {
+            return Ok(false);
+        }
         let besides = terms.total_bytes.saturating_sub(held.reserved);
         let room = scaled(room, terms.total_bytes, bytes(terms)).saturating_sub(besides);
         if held.allocated > room {
@@ -220,20 +226,23 @@ impl FormulaRequest<'_> {
         };
         let gap = gap.map(|gap| all.gap_note(name, gap)).transpose();
         notes.extend(gap.or_bad_input(failed)?);
+        let next = all.after(place).or_bad_input(failed)?;
         let terms = all.at(place).or_bad_input(failed)?;
         let flags = row.flags(&base, place);
         let paste =
             PasteRequest { model: self.model, flags: &flags, engine, terms, limit: self.limit };
+        let command = paste.text();
+        notes.extend(command.is_none().then(|| without_command(engine)));
         notes.extend(terms.notes.iter().cloned());
-        let is_last = place + 1 == row.count;
         Ok(FitAnswer {
             largest: Some(row.value(place)),
-            smallest_failed: (!is_last).then(|| row.value(place + 1)),
+            smallest_failed: next.map(|_| row.value(place + 1)),
+            smallest_failed_bytes: next,
             largest_bytes: Some(terms.range.high_bytes.min(room)),
             reserve_bytes: reserve.get(),
             reserve_reason,
-            why: is_last.then(|| row.end.clone()),
-            command: paste.text(),
+            why: next.is_none().then(|| row.end.clone()),
+            command,
             estimate: Some(FitEstimate {
                 file: self.model.display().to_string(),
                 engine: engine.name(),
@@ -274,14 +283,15 @@ impl FormulaRequest<'_> {
 
     /// What must stay free, and why: also the driver's context where no figure for it is on record.
     fn reserve(&self, terms: &Terms, engine: Runner) -> (Bytes, String) {
-        if terms.overhead.recorded || self.flags.is_on_cpu() {
+        let context = Bytes(terms.overhead.kept_free);
+        if context == Bytes::ZERO {
             return (self.reserve, RESERVE_REASON.to_string());
         }
         let reason = format!(
-            "{RESERVE_REASON}; {CONTEXT} of it because nothing is on record of what {engine} and \
+            "{RESERVE_REASON}; {context} of it because nothing is on record of what {engine} and \
              the driver take at the start, and PyTorch's 695 MiB on an H200 are the most on record for running a model"
         );
-        (Bytes(self.reserve.get().saturating_add(CONTEXT.get())), reason)
+        (Bytes(self.reserve.get().saturating_add(context.get())), reason)
     }
 
     fn without_answer(&self, why: String, notes: Vec<String>) -> FitAnswer {
@@ -290,6 +300,7 @@ impl FormulaRequest<'_> {
             vary: self.vary.name.clone(),
             largest: None,
             smallest_failed: None,
+            smallest_failed_bytes: None,
             largest_bytes: None,
             limit_bytes: self.limit.get(),
             reserve_bytes: self.reserve.get(),
@@ -301,6 +312,14 @@ impl FormulaRequest<'_> {
             proof: None,
         }
     }
+}
+
+/// Why there is nothing to paste.
+fn without_command(engine: Runner) -> String {
+    format!(
+        "there is no command to paste: `plimsoll bench` runs {engine} with one image at a time, and a batch is for a \
+         program of your own"
+    )
 }
 
 /// A number times one over another.

@@ -1,12 +1,15 @@
 //! The engine's own command line for a setting, to paste.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll::{Bytes, ElementType};
 use plimsoll_models::terms::{Optimizer, Runner, Terms, TrainingPrecision, WeightsOfType};
 
 use crate::model_flags::ModelFlags;
 use crate::shell::{exact, quoted};
+
+/// The input of the graphs that `plimsoll export` writes.
+const INPUT: &str = "images";
 
 /// A model with the settings that fit.
 #[derive(Debug)]
@@ -26,7 +29,8 @@ impl PasteRequest<'_> {
             Runner::PyTorch if self.terms.context.is_none() => self.ultralytics(),
             Runner::PyTorch if self.flags.train.train => self.trainer(),
             Runner::PyTorch => self.transformers(),
-            _ if self.flags.batch == 1 => self.bench(),
+            Runner::TensorRt => return self.tensorrt(),
+            _ if self.flags.batch == 1 => self.bench(&self.name()),
             Runner::Ort => self.onnx_runtime(),
             _ => return None,
         })
@@ -158,9 +162,44 @@ impl PasteRequest<'_> {
         format!("YOLO({model}).predict(source, imgsz={side}, batch={batch}{half}, device={device})")
     }
 
-    fn bench(&self) -> String {
-        let mut line = format!("plimsoll bench {} --engine {}", self.name(), self.engine.name());
-        if let Some((rows, _)) = self.flags.imgsz {
+    /// The lines that build an engine, which alone `bench` takes, and run it; for several images at once those
+    /// that build it, where the name of its input is known.
+    fn tensorrt(&self) -> Option<String> {
+        let engine = quoted(&self.model.with_extension("engine").display().to_string());
+        let is_half = self.flags.dtype == Some(ElementType::F16);
+        let (batch, (rows, columns)) =
+            (self.flags.batch, self.terms.open_image.unwrap_or((640, 640)));
+        if batch == 1 {
+            let size =
+                if self.is("pt") { format!(" --imgsz {rows}x{columns}") } else { String::new() };
+            let half = if is_half { " --half" } else { "" };
+            let build = format!("plimsoll export {} --to {engine}{size}{half}", self.name());
+            return Some(format!("{build}\n{}", self.bench(&engine)));
+        }
+        let (export, graph) = self.exported();
+        let half = if is_half { " --fp16" } else { "" };
+        let graph = quoted(&graph.display().to_string());
+        self.is("pt").then(|| {
+            format!(
+                "{export}trtexec --onnx={graph} --saveEngine={engine} --shapes={INPUT}:{batch}x3x{rows}x{columns}{half}"
+            )
+        })
+    }
+
+    /// The line that writes a checkpoint as a graph with an open batch, and the graph; a graph is there already.
+    fn exported(&self) -> (String, PathBuf) {
+        if !self.is("pt") {
+            return (String::new(), self.model.to_path_buf());
+        }
+        let to = self.model.with_extension("onnx");
+        let name = quoted(&to.display().to_string());
+        (format!("plimsoll export {} --to {name} --dynamic\n", self.name()), to)
+    }
+
+    fn bench(&self, model: &str) -> String {
+        let mut line = format!("plimsoll bench {model} --engine {}", self.engine.name());
+        // An engine has its size.
+        if let Some((rows, _)) = self.flags.imgsz.filter(|_| self.engine != Runner::TensorRt) {
             line += &format!(" --imgsz {rows}");
         }
         let device = if self.flags.is_on_cpu() { "cpu" } else { "cuda:0" };
@@ -169,13 +208,8 @@ impl PasteRequest<'_> {
 
     fn onnx_runtime(&self) -> String {
         let provider = if self.flags.is_on_cpu() { "CPU" } else { "CUDA" };
-        let (mut first, mut model) = (String::new(), self.literal());
-        if self.is("pt") {
-            let to = self.model.with_extension("onnx");
-            let name = quoted(&to.display().to_string());
-            first = format!("plimsoll export {} --to {name} --dynamic\n", self.name());
-            model = literal(&to);
-        }
+        let (first, graph) = self.exported();
+        let model = literal(&graph);
         format!(
             "{first}session = onnxruntime.InferenceSession({model}, providers=[\"{provider}ExecutionProvider\"])\n\
              session.run(None, inputs)  # {} images or sequences at once",

@@ -252,6 +252,7 @@ fn answer(
         vary: name.clone(),
         largest: largest.map(|record| FitValue::Number(record.value)),
         smallest_failed: failed.map(FitValue::Number),
+        smallest_failed_bytes: None,
         largest_bytes: largest.and_then(|record| record.peak_bytes),
         limit_bytes: request.limit.get(),
         reserve_bytes: request.reserve.get(),

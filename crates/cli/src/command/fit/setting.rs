@@ -69,6 +69,10 @@ impl SettingRow {
     ) -> Result<SettingRow, BadInput> {
         let kind = kind(&vary.name)?;
         check(kind, terms)?;
+        if kind == SettingKind::Dtype && (vary.ends.is_some() || step.is_some()) {
+            let why = "types are no numbers: leave the values and --step out, and all types that the file can have are tried";
+            return Err(BadInput::new(why));
+        }
         let (low, high, usual_step, end) = match kind {
             SettingKind::Batch => (1, MOST_BATCH, 1, "no larger batch was considered".to_string()),
             SettingKind::Context => match terms.trained_context {
