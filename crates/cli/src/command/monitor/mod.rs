@@ -144,15 +144,34 @@ fn check_apart(args: &Args) -> anyhow::Result<()> {
     })
 }
 
+/// `--alert-within` judges nothing before so long, which leaves a forecast time for its samples.
+const SHORTEST_WATCH: Duration = Duration::from_secs(30);
+
 /// A forecast needs many samples in the time that it looks back; a log has its own steps.
 fn check_forecast(args: &Args) -> anyhow::Result<()> {
+    if args.alert.alert_within.is_none() {
+        return Ok(());
+    }
+    let live = args.replay.file.is_none();
     let longest = Forecast::LONGEST_STEP;
-    let sparse = args.replay.file.is_none() && args.interval > longest;
-    if sparse && args.alert.alert_within.is_some() {
+    if live && args.interval > longest {
         let text = "--alert-within needs an --interval of at most";
         return Err(BadInput::new(format!("{text} {}s", longest.as_secs())).into());
     }
-    Ok(())
+    let first = Forecast::first_after(if live { args.interval } else { Duration::ZERO });
+    let least = SHORTEST_WATCH.max(first).as_secs_f64().ceil();
+    let text = format!("--alert-within needs a --duration of {least}s or more");
+    let first = first.as_secs_f64().ceil();
+    let why = format!("a forecast is made from {first} s of samples");
+    match args.duration {
+        _ if args.once => {
+            Err(BadInput::new(format!("{text} in the place of --once: {why}")).into())
+        }
+        Some(duration) if duration.as_secs_f64() < least => {
+            Err(BadInput::new(format!("{text}: {why}")).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Monitor {
