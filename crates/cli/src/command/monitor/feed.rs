@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use plimsoll::probe::tegrastats::parse;
 use plimsoll::probe::{self, ProbeSettings, Sampler, usual};
 use serde_json::Value;
@@ -55,8 +56,10 @@ impl MonitorFeed {
         let processes = Some(args.interval.max(PROCESSES_EVERY)).filter(|_| !args.no_processes);
         let settings =
             ProbeSettings { root: args.root.clone(), interval: args.interval, processes };
+        let sampler = Sampler::start(&kinds, &args.source, &settings)
+            .context("cannot watch what --source names")?;
         Ok(MonitorFeed::Live(Box::new(MachineFeed {
-            sampler: Sampler::start(&kinds, &args.source, &settings)?,
+            sampler,
             here: args.root == Path::new("/"),
             #[cfg(target_os = "linux")]
             guarded: GuardedProcesses::default(),
