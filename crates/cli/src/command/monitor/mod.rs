@@ -135,6 +135,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 fn check_apart(args: &Args) -> anyhow::Result<()> {
+    if let Some(log) = &args.replay.file {
+        output_conflicts::check_stdout("--replay", log)?;
+    }
     let log = args.log.iter().map(|path| ("--log", path.clone()));
     output_conflicts::check(&log.collect::<Vec<_>>(), || {
         let read = args.replay.file.iter();
