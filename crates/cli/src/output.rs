@@ -121,7 +121,9 @@ impl Output {
     /// Shows an answer beside a stream that is on stdout: a page on stderr, unless quiet.
     pub(crate) fn answer_on_stderr<A: Answer>(&self, answer: &A) {
         if !self.quiet {
-            let mut page = TextPage::new(colour_on(io::stderr().is_terminal()), false);
+            let terminal = io::stderr().is_terminal();
+            let mut page = TextPage::new(colour_on(terminal), false);
+            page.fit(terminal.then(terminal_width));
             answer.page(&mut page);
             page_on_stderr(page);
         }

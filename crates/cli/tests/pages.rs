@@ -97,6 +97,29 @@ fn a_doctor_ends_with_what_can_be_done_and_what_to_do_next() -> Result {
     Ok(())
 }
 
+/// Words are not broken at the edge of the terminal, and a file has whole lines.
+#[test]
+fn long_cells_are_folded_where_the_terminal_is_narrow() -> Result {
+    let example = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples");
+        folder.join(name).display().to_string()
+    };
+    let (model, trace) = (example("small8.pt"), example("training.csv"));
+    let estimate = ["estimate", &model, "--engine", "ort", "--limit", "8GiB"];
+    for words in [&estimate[..], &["replay", &trace]] {
+        for columns in [60, 80] {
+            let shown = in_terminal(words, columns)?;
+            // A path has no blank to be broken at.
+            let lines = shown.lines().filter(|line| !line.contains(&example("")));
+            let widest = lines.map(|line| line.chars().count()).max();
+            assert!(widest <= Some(usize::from(columns)), "{words:?}: {widest:?}\n{shown}");
+        }
+        let piped = text(&plimsoll(words).output()?.stdout);
+        assert!(piped.lines().any(|line| line.chars().count() > 80), "{words:?}: {piped}");
+    }
+    Ok(())
+}
+
 /// Without a driver the doctor says what is missing; the files that were tried are for `--verbose`.
 #[test]
 fn the_files_that_were_tried_are_for_the_curious() -> Result {
