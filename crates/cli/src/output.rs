@@ -94,7 +94,7 @@ impl Output {
             return self.line(&value);
         }
         let text = self.text_of(answer);
-        let text = match io::stdout().is_terminal() {
+        let text = match can_redraw() {
             true => screenful(&text, terminal_rows()),
             false => text + "\n",
         };
@@ -151,7 +151,7 @@ impl Output {
 
     /// A line on the terminal for work that may take long.
     pub(crate) fn progress(&self) -> ProgressLine {
-        let on = !self.quiet && io::stderr().is_terminal();
+        let on = !self.quiet && io::stderr().is_terminal() && !is_dumb();
         ProgressLine { on, since: Instant::now(), shown: String::new() }
     }
 
@@ -299,11 +299,20 @@ fn screenful(text: &str, rows: usize) -> String {
     screen + "\x1b[J"
 }
 
-/// Whether to colour: only on a terminal, and not where `NO_COLOR` or a dumb terminal
-/// says otherwise.
+/// Whether to colour: only on a terminal that obeys, and not where `NO_COLOR` says otherwise.
 pub(crate) fn colour_on(terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    terminal && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    terminal && !set("NO_COLOR") && !is_dumb()
+}
+
+/// Whether stdout is a terminal on which lines can be written over.
+pub(crate) fn can_redraw() -> bool {
+    io::stdout().is_terminal() && !is_dumb()
+}
+
+/// Whether the terminal has said that it shows escape sequences and does not obey them.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Prints what clap has to say: help and version on stdout, a usage error on stderr.

@@ -40,7 +40,6 @@ pub(crate) mod table;
 mod tegrastats;
 mod watch;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -108,7 +107,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         if !monitor.once(format, out)? {
             return Ok(Outcome::Code(STOPPED));
         }
-    } else if bare && std::io::stdout().is_terminal() {
+    } else if bare && output::can_redraw() {
         monitor.live(args)?;
         monitor.end(format, out)?;
     } else {
