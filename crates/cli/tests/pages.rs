@@ -174,6 +174,28 @@ fn a_hostile_process_name_is_letters_in_the_terminal_and_on_the_page() -> Result
     Ok(())
 }
 
+/// A page is passed on: nobody's password, and no row that fills a screen.
+#[test]
+fn command_lines_are_shown_without_passwords_and_not_endless() -> Result {
+    let folder = tempfile::tempdir()?;
+    let root = folder.path().join("root");
+    copy_of(&tree("agx-xavier"), &root)?;
+    let env = "A_VARIABLE:1,".repeat(400);
+    let line =
+        format!("python3\0serve.py\0--api-key=hunter2\0rtsp://ada:hunter2@cam/1\0--env\0{env}\0");
+    fs::write(root.join("proc/4321/cmdline"), line)?;
+    let page = folder.path().join("memory.html");
+    let run = plimsoll(&["report", "--root"]).arg(&root).arg("--html").arg(&page).output()?;
+    let json = plimsoll(&["report", "--json", "--root"]).arg(&root).output()?;
+    let html = fs::read_to_string(&page)?;
+    for shown in [&html, &text(&run.stdout), &text(&json.stdout)] {
+        assert!(shown.contains("serve.py --api-key=*** rtsp://***@cam/1"), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    assert!(html.matches("A_VARIABLE").count() < 40, "{html}");
+    Ok(())
+}
+
 #[test]
 fn a_report_can_be_watched_and_a_page_that_cannot_be_written_is_named() -> Result {
     use std::io::{BufRead, BufReader};
