@@ -159,6 +159,22 @@ fn a_self_test_that_keeps_all_promises_still_lacks_what_is_required() -> Result 
     Ok(())
 }
 
+/// All that would be said of it are dashes, and what this program can do anywhere.
+#[test]
+fn a_folder_that_is_no_recording_is_refused() -> Result {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("README.md"), "no machine")?;
+    for words in [&["doctor"][..], &["report"], &["monitor", "--once"]] {
+        let run = plimsoll(words).arg("--root").arg(folder.path()).output()?;
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{words:?}: {said}");
+        assert!(run.stdout.is_empty() && said.contains("is no recorded machine"), "{said}");
+        let help = plimsoll(&[words[0], "--help"]).output()?;
+        assert!(String::from_utf8_lossy(&help.stdout).contains("--root <DIR>"), "{words:?}");
+    }
+    Ok(())
+}
+
 type Maker<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
 
 /// Trees that nobody would record: no panic, no hang, and nothing made up.

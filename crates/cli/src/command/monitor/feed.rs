@@ -16,6 +16,7 @@ use super::guarded::GuardedProcesses;
 use super::record::{MonitorCost, MonitorGpu, MonitorMemory, MonitorRecord};
 use super::tegrastats;
 use crate::outcome::{BadInput, OrBadInput};
+use crate::recording;
 
 /// The longest line of a log that is read; ours are a hundredth of it.
 const LONGEST: u64 = 1 << 20;
@@ -50,9 +51,7 @@ impl MonitorFeed {
             return Ok(MonitorFeed::Log(Box::new(ReplayLog::open(path)?)));
         }
         let kinds = if args.source.is_empty() { usual(&args.root) } else { args.source.clone() };
-        std::fs::read_dir(&args.root).or_bad_input(|| {
-            format!("--root {} cannot be read as a folder", args.root.display())
-        })?;
+        recording::check_root(&args.root)?;
         let processes = Some(args.interval.max(PROCESSES_EVERY)).filter(|_| !args.no_processes);
         let settings =
             ProbeSettings { root: args.root.clone(), interval: args.interval, processes };
