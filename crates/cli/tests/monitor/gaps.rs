@@ -128,3 +128,14 @@ fn every_line_for_people_stands_under_its_header() -> Result {
     assert!(table[4..8].iter().all(|line| width(line) == width(&table[3])), "{shown}");
     Ok(())
 }
+
+#[test]
+fn one_sample_is_no_samples() -> Result {
+    let folder = tempfile::tempdir()?;
+    for (many, said) in [(1, "1 sample in 0.0 s"), (2, "2 samples in 1.0 s")] {
+        let path = written(folder.path(), (0..many).map(|t| sample(t, None)))?;
+        let run = plimsoll(&["monitor", "--format", "table", "--replay"]).arg(&path).output()?;
+        assert!(text(&run.stdout).contains(said), "{}", text(&run.stdout));
+    }
+    Ok(())
+}
