@@ -175,6 +175,25 @@ fn a_folder_that_is_no_recording_is_refused() -> Result {
     Ok(())
 }
 
+/// PyPI has no ONNX Runtime for a Jetson's GPU, and a Jetson's driver no nvidia-compute-utils.
+#[test]
+fn a_jetsons_remedies_are_those_of_jetpack() -> Result {
+    let remedy = |tree_name: &str, list: &str, name: &str| -> Result<String> {
+        let doctor = json(&["doctor"], &tree(tree_name))?;
+        let all = doctor[list].as_array().ok_or("no list")?.clone();
+        let one = all.into_iter().find(|one| one["name"] == name).ok_or("not there")?;
+        Ok(one["remedy"].as_str().unwrap_or_default().to_string())
+    };
+    let ort = remedy("orin-nano", "engines", "ort")?;
+    assert!(ort.contains("JetPack") && ort.contains("TensorRT") && !ort.contains("pip"), "{ort}");
+    assert_eq!(remedy("desktop", "engines", "ort")?, "pip install onnxruntime-gpu");
+    let mps = remedy("orin-nano", "tools", "nvidia-cuda-mps-control")?;
+    assert!(!mps.contains("nvidia-compute-utils"), "{mps}");
+    let mps = remedy("desktop", "tools", "nvidia-cuda-mps-control")?;
+    assert!(mps.contains("nvidia-compute-utils"), "{mps}");
+    Ok(())
+}
+
 type Maker<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
 
 /// Trees that nobody would record: no panic, no hang, and nothing made up.

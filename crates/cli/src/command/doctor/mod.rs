@@ -153,7 +153,7 @@ fn examine(root: &Root) -> anyhow::Result<DoctorReport> {
         backends,
         tools: files::tools(root, machine.jetson),
         permissions: files::permissions(root),
-        engines: engines::engines(root, hardware),
+        engines: engines::engines(root, hardware, machine.jetson),
         libraries,
         machine,
         lacks: Vec::new(),
