@@ -116,15 +116,20 @@ pub(crate) fn command() -> Command {
     with_snake_case(Args::command())
 }
 
-/// The tree as shells complete it: without the verbs that are hidden from help, which
+/// The tree as shells complete it: without the verbs and flags that are hidden from help, which
 /// scripts would offer all the same.
 pub(crate) fn shown() -> Command {
-    let command = with_values(command());
-    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
-    Command::new("plimsoll")
-        .version(env!("CARGO_PKG_VERSION"))
-        .args(command.get_arguments().cloned())
-        .subcommands(verbs)
+    without_hidden(&with_values(command())).version(env!("CARGO_PKG_VERSION"))
+}
+
+fn without_hidden(command: &Command) -> Command {
+    let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
+    let about = command.get_about().cloned().unwrap_or_default();
+    Command::new(command.get_name().to_string())
+        .about(about)
+        .args(flags.cloned())
+        .subcommands(verbs.map(without_hidden))
 }
 
 /// Values of flags that shells complete. The flags' own parsers take more, such as `cuda:7`, so

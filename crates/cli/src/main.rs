@@ -18,6 +18,7 @@ mod output;
 mod output_conflicts;
 mod page;
 mod reason;
+mod recording;
 mod shell;
 mod stop;
 mod train_flags;

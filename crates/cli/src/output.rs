@@ -94,7 +94,7 @@ impl Output {
             return self.line(&value);
         }
         let text = self.text_of(answer);
-        let text = match io::stdout().is_terminal() && !is_dumb() {
+        let text = match can_redraw() {
             true => screenful(&text, terminal_rows()),
             false => text + "\n",
         };
@@ -121,7 +121,9 @@ impl Output {
     /// Shows an answer beside a stream that is on stdout: a page on stderr, unless quiet.
     pub(crate) fn answer_on_stderr<A: Answer>(&self, answer: &A) {
         if !self.quiet {
-            let mut page = TextPage::new(colour_on(io::stderr().is_terminal()), false);
+            let terminal = io::stderr().is_terminal();
+            let mut page = TextPage::new(colour_on(terminal), false);
+            page.fit(terminal.then(terminal_width));
             answer.page(&mut page);
             page_on_stderr(page);
         }
@@ -297,8 +299,7 @@ fn screenful(text: &str, rows: usize) -> String {
     screen + "\x1b[J"
 }
 
-/// Whether to colour: only on a terminal, and not where `NO_COLOR` or a dumb terminal
-/// says otherwise.
+/// Whether to colour: only on a terminal that obeys, and not where `NO_COLOR` says otherwise.
 pub(crate) fn colour_on(terminal: bool) -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     terminal && !set("NO_COLOR") && !is_dumb()
@@ -309,7 +310,12 @@ pub(crate) fn can_rewrite() -> bool {
     io::stderr().is_terminal() && !is_dumb()
 }
 
-/// Whether the terminal shows escape sequences as they are.
+/// The same of stdout.
+pub(crate) fn can_redraw() -> bool {
+    io::stdout().is_terminal() && !is_dumb()
+}
+
+/// Whether the terminal has said that it shows escape sequences and does not obey them.
 fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }

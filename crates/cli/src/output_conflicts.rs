@@ -35,6 +35,33 @@ where
     Ok(())
 }
 
+/// Refuses stdout that is a file which is read line by line while answers are written to it: it
+/// would never end.
+pub(crate) fn check_stdout(input: &str, read: &Path) -> anyhow::Result<()> {
+    let Some(written) = stdout_file() else { return Ok(()) };
+    match fs::metadata(read) {
+        Ok(there) if written.is_file() && same_file((read, &written), (read, &there)) => {
+            let name = read.display();
+            let text = format!("the output goes to {name}, which is the file of {input}");
+            Err(BadInput::new(format!("{text}; name another file")).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn stdout_file() -> Option<Metadata> {
+    use std::os::fd::AsFd;
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned().ok()?;
+    fs::File::from(stdout).metadata().ok()
+}
+
+/// It has no path, by which files are compared here.
+#[cfg(not(unix))]
+fn stdout_file() -> Option<Metadata> {
+    None
+}
+
 fn refusal(flag: &str, path: &Path, other: &str) -> anyhow::Error {
     let name = path.display();
     BadInput::new(format!("{flag} {name} is the same file as {other}; name another file")).into()

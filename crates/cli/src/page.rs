@@ -72,6 +72,9 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     }
 }
 
+/// What a column of words keeps at least, of what a terminal leaves.
+const LEAST_COLUMN: usize = 16;
+
 /// A text in lines of at most this many characters, broken at blanks. A word that is longer has a
 /// line for itself.
 pub(crate) fn fold(text: &str, width: usize) -> Vec<String> {
@@ -166,7 +169,8 @@ impl TextPage {
         TextPage { text: String::new(), colour, quiet, verbose: false, width: None }
     }
 
-    /// The page is for a terminal of this many columns, or for a file of any width.
+    /// The page is for a terminal of this many columns, where lines are broken between words, or
+    /// for a file of any width.
     pub(crate) fn fit(&mut self, width: Option<usize>) {
         self.width = width;
     }
@@ -196,18 +200,30 @@ impl TextPage {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        self.push(title, TextTone::Strong);
-        self.text.push('\n');
+        self.toned(title, TextTone::Strong);
     }
 
-    /// One line.
+    /// One line, or as many as the terminal needs for it.
     pub(crate) fn line(&mut self, text: &str) {
-        self.push(text, TextTone::Plain);
-        self.text.push('\n');
+        self.toned(text, TextTone::Plain);
     }
 
-    /// One line with a tone.
+    /// The same with a tone.
     pub(crate) fn toned(&mut self, text: &str, tone: TextTone) {
+        let indent = text.len() - text.trim_start_matches(' ').len();
+        match self.width.filter(|width| text.chars().count() > *width) {
+            None => self.unbroken(text, tone),
+            Some(width) => {
+                let lines = fold(text, width.saturating_sub(indent));
+                let lines = lines.iter().map(|line| format!("{}{line}", &text[..indent]));
+                lines.for_each(|line| self.unbroken(&line, tone));
+            }
+        }
+    }
+
+    /// One line that is copied as it stands, such as a command: where the terminal breaks it, what
+    /// is copied has no break.
+    pub(crate) fn unbroken(&mut self, text: &str, tone: TextTone) {
         self.push(text, tone);
         self.text.push('\n');
     }
@@ -219,58 +235,23 @@ impl TextPage {
 
     /// Advice: a line that a quiet page leaves out.
     pub(crate) fn advice(&mut self, text: &str) {
-        if self.quiet {
-            return;
-        }
-        let lines = match self.width {
-            Some(width) => fold(text, width.saturating_sub(2)),
-            None => vec![text.to_string()],
-        };
-        for line in lines {
-            self.push(&format!("  {line}"), TextTone::Faint);
-            self.text.push('\n');
+        if !self.quiet {
+            self.toned(&format!("  {text}"), TextTone::Faint);
         }
     }
 
-    /// Rows with their columns in line; rows may be of unequal length.
+    /// Rows with their columns in line; rows may be of unequal length. Where the terminal is
+    /// narrower, columns of words are folded.
     pub(crate) fn table(&mut self, rows: &[Vec<TextCell>]) {
-        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns)
-            .map(|column| {
-                rows.iter().filter_map(|row| row.get(column)).map(width).max().unwrap_or(0)
-            })
-            .collect();
-        for row in rows {
-            self.row(row, &widths);
+        let mut widths = widths(rows);
+        if let Some(width) = self.width {
+            narrow(rows, &mut widths, width);
         }
-    }
-
-    /// The same, with the last column folded into what a terminal leaves for it. Where that is
-    /// next to nothing, or where there is no terminal, it is a plain table.
-    pub(crate) fn folded(&mut self, rows: &[Vec<TextCell>]) {
-        let last = rows.iter().map(Vec::len).max().unwrap_or(0).saturating_sub(1);
-        let before: usize = (0..last)
-            .map(|column| {
-                rows.iter().filter_map(|row| row.get(column)).map(width).max().unwrap_or(0) + 2
-            })
-            .sum();
-        let room = self.width.map(|all| all.saturating_sub(before + 2)).filter(|room| *room >= 16);
-        let Some(room) = room else { return self.table(rows) };
-        let mut lines = Vec::new();
-        for row in rows {
-            let long = row.get(last).filter(|cell| !cell.right && width(cell) > room);
-            let Some(cell) = long else {
-                lines.push(row.clone());
-                continue;
-            };
-            for (at, part) in fold(&cell.text, room).into_iter().enumerate() {
-                let mut line =
-                    if at == 0 { row[..last].to_vec() } else { vec![TextCell::default(); last] };
-                line.push(TextCell::new(part, cell.tone));
-                lines.push(line);
-            }
+        let lines: Vec<_> = rows.iter().flat_map(|row| folded(row, &widths)).collect();
+        let widths = self::widths(&lines);
+        for line in &lines {
+            self.row(line, &widths);
         }
-        self.table(&lines);
     }
 
     fn row(&mut self, row: &[TextCell], widths: &[usize]) {
@@ -300,6 +281,36 @@ impl TextPage {
             self.text.push_str(text);
         }
     }
+}
+
+/// The width of each column.
+fn widths(rows: &[Vec<TextCell>]) -> Vec<usize> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widest = |column| rows.iter().filter_map(|row| row.get(column)).map(width).max();
+    (0..columns).map(|column| widest(column).unwrap_or(0)).collect()
+}
+
+/// Takes from the widest columns of words what a terminal has no room for; figures stay whole.
+fn narrow(rows: &[Vec<TextCell>], widths: &mut [usize], terminal: usize) {
+    let words = |column: usize| rows.iter().filter_map(|row| row.get(column)).all(|c| !c.right);
+    let foldable: Vec<usize> = (0..widths.len()).filter(|column| words(*column)).collect();
+    while widths.iter().map(|width| width + 2).sum::<usize>() > terminal {
+        let wide = foldable.iter().copied().filter(|column| widths[*column] > LEAST_COLUMN);
+        let Some(widest) = wide.max_by_key(|column| widths[*column]) else { return };
+        widths[widest] -= 1;
+    }
+}
+
+/// A row as lines whose cells are as narrow as that.
+fn folded(row: &[TextCell], widths: &[usize]) -> Vec<Vec<TextCell>> {
+    let cell = |(cell, room): (&TextCell, &usize)| match width(cell) > *room {
+        true => fold(&cell.text, *room).iter().map(|part| TextCell::new(part, cell.tone)).collect(),
+        false => vec![cell.clone()],
+    };
+    let cells: Vec<Vec<TextCell>> = row.iter().zip(widths).map(cell).collect();
+    let lines = cells.iter().map(Vec::len).max().unwrap_or(1);
+    let line = |at| cells.iter().map(|cell| cell.get(at).cloned().unwrap_or_default()).collect();
+    (0..lines).map(line).collect()
 }
 
 /// Columns on the screen. Characters are counted, which is right for what we print:
@@ -396,6 +407,49 @@ Next
         assert_eq!(fold("one two  three", 7), ["one two", "three"]);
         assert_eq!(fold("abcdefgh ij", 4), ["abcdefgh", "ij"]);
         assert!(fold("", 9).is_empty());
+    }
+
+    /// A page for a terminal of so many columns.
+    fn shown(columns: Option<usize>, write: impl Fn(&mut TextPage)) -> String {
+        let mut page = TextPage::default();
+        page.fit(columns);
+        write(&mut page);
+        page.into_text()
+    }
+
+    #[test]
+    fn a_terminal_breaks_between_words_and_a_file_does_not() {
+        let note = "18.51 MiB reserved by the engine beyond what it uses";
+        let table = |page: &mut TextPage| {
+            page.table(&[
+                vec!["high".into(), TextCell::figure(Some("3.87 GiB")), note.into()],
+                vec!["low".into(), TextCell::figure(Some("1.20 GiB")), "".into()],
+            ]);
+        };
+        let narrow = "  high  3.87 GiB  18.51 MiB reserved by
+                  the engine beyond what
+                  it uses
+  low   1.20 GiB
+";
+        assert_eq!(shown(Some(40), table), narrow);
+        assert_eq!(
+            shown(None, table).lines().next(),
+            Some(format!("  high  3.87 GiB  {note}").as_str())
+        );
+        let line = |page: &mut TextPage| page.line("  one two three");
+        assert_eq!(shown(Some(10), line), "  one two\n  three\n");
+        assert_eq!(shown(None, line), "  one two three\n");
+        let command = |page: &mut TextPage| page.unbroken("  one two three", TextTone::Plain);
+        assert_eq!(shown(Some(10), command), "  one two three\n");
+    }
+
+    #[test]
+    fn two_columns_of_words_share_what_there_is() {
+        let words = "one two three four five six seven";
+        let table = |page: &mut TextPage| page.table(&[vec![words.into(), words.into()]]);
+        let text = shown(Some(40), table);
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        assert!(text.starts_with("  one two three four  one two three four\n"), "{text}");
     }
 
     #[test]

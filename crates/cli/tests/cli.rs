@@ -240,6 +240,7 @@ fn completions_are_written_for_every_shell() -> Result {
             assert!(script.contains(word), "{shell} has no {word}: {script}");
         }
         assert!(!script.contains("try-model"), "{shell} offers a verb that help does not");
+        assert!(!script.contains("meminfo"), "{shell} offers a flag that help does not");
     }
     let folder = tempfile::tempdir()?;
     let run = plimsoll(&["generate", "--completions"]).arg(folder.path()).output()?;

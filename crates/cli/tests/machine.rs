@@ -159,6 +159,41 @@ fn a_self_test_that_keeps_all_promises_still_lacks_what_is_required() -> Result 
     Ok(())
 }
 
+/// All that would be said of it are dashes, and what this program can do anywhere.
+#[test]
+fn a_folder_that_is_no_recording_is_refused() -> Result {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("README.md"), "no machine")?;
+    for words in [&["doctor"][..], &["report"], &["monitor", "--once"]] {
+        let run = plimsoll(words).arg("--root").arg(folder.path()).output()?;
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert_eq!(run.status.code(), Some(2), "{words:?}: {said}");
+        assert!(run.stdout.is_empty() && said.contains("is no recorded machine"), "{said}");
+        let help = plimsoll(&[words[0], "--help"]).output()?;
+        assert!(String::from_utf8_lossy(&help.stdout).contains("--root <DIR>"), "{words:?}");
+    }
+    Ok(())
+}
+
+/// PyPI has no ONNX Runtime for a Jetson's GPU, and a Jetson's driver no nvidia-compute-utils.
+#[test]
+fn a_jetsons_remedies_are_those_of_jetpack() -> Result {
+    let remedy = |tree_name: &str, list: &str, name: &str| -> Result<String> {
+        let doctor = json(&["doctor"], &tree(tree_name))?;
+        let all = doctor[list].as_array().ok_or("no list")?.clone();
+        let one = all.into_iter().find(|one| one["name"] == name).ok_or("not there")?;
+        Ok(one["remedy"].as_str().unwrap_or_default().to_string())
+    };
+    let ort = remedy("orin-nano", "engines", "ort")?;
+    assert!(ort.contains("JetPack") && ort.contains("TensorRT") && !ort.contains("pip"), "{ort}");
+    assert_eq!(remedy("desktop", "engines", "ort")?, "pip install onnxruntime-gpu");
+    let mps = remedy("orin-nano", "tools", "nvidia-cuda-mps-control")?;
+    assert!(!mps.contains("nvidia-compute-utils"), "{mps}");
+    let mps = remedy("desktop", "tools", "nvidia-cuda-mps-control")?;
+    assert!(mps.contains("nvidia-compute-utils"), "{mps}");
+    Ok(())
+}
+
 type Maker<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
 
 /// Trees that nobody would record: no panic, no hang, and nothing made up.

@@ -243,6 +243,30 @@ fn our_own_log_is_replayed_with_its_times() -> Result {
     Ok(())
 }
 
+/// Each line that is written would be read, and written again, until the disk is full.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_replay_does_not_grow_its_own_log() -> Result {
+    let folder = tempfile::tempdir()?;
+    let path = log(folder.path(), 20, |t| 4000.0 + t)?;
+    let linked = folder.path().join("linked");
+    fs::hard_link(&path, &linked)?;
+    let before = fs::read(&path)?;
+    let end = fs::File::options().append(true).open(&linked)?;
+    let replay = |to: fs::File| {
+        let words =
+            ["20", env!("CARGO_BIN_EXE_plimsoll"), "monitor", "--format", "csv", "--replay"];
+        Command::new("timeout").args(words).arg(&path).stdout(to).output()
+    };
+    let run = replay(end)?;
+    assert_eq!(run.status.code(), Some(2), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains("which is the file of --replay"), "{}", text(&run.stderr));
+    assert_eq!(fs::read(&path)?, before);
+    let elsewhere = replay(fs::File::create(folder.path().join("else"))?)?;
+    assert_eq!(elsewhere.status.code(), Some(0), "{}", text(&elsewhere.stderr));
+    Ok(())
+}
+
 #[test]
 fn garbage_is_said_to_be_garbage() -> Result {
     let folder = tempfile::tempdir()?;

@@ -97,6 +97,29 @@ fn a_doctor_ends_with_what_can_be_done_and_what_to_do_next() -> Result {
     Ok(())
 }
 
+/// Words are not broken at the edge of the terminal, and a file has whole lines.
+#[test]
+fn long_cells_are_folded_where_the_terminal_is_narrow() -> Result {
+    let example = |name: &str| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/examples");
+        folder.join(name).display().to_string()
+    };
+    let (model, trace) = (example("small8.pt"), example("training.csv"));
+    let estimate = ["estimate", &model, "--engine", "ort", "--limit", "8GiB"];
+    for words in [&estimate[..], &["replay", &trace]] {
+        for columns in [60, 80] {
+            let shown = in_terminal(words, columns)?;
+            // A path has no blank to be broken at.
+            let lines = shown.lines().filter(|line| !line.contains(&example("")));
+            let widest = lines.map(|line| line.chars().count()).max();
+            assert!(widest <= Some(usize::from(columns)), "{words:?}: {widest:?}\n{shown}");
+        }
+        let piped = text(&plimsoll(words).output()?.stdout);
+        assert!(piped.lines().any(|line| line.chars().count() > 80), "{words:?}: {piped}");
+    }
+    Ok(())
+}
+
 /// Without a driver the doctor says what is missing; the files that were tried are for `--verbose`.
 #[test]
 fn the_files_that_were_tried_are_for_the_curious() -> Result {
@@ -148,6 +171,28 @@ fn a_hostile_process_name_is_letters_in_the_terminal_and_on_the_page() -> Result
         assert!(!text(action["command"].to_string().as_bytes()).contains("rm -rf"), "{action}");
     }
     assert_eq!(report["most"]["end_command"], "kill 4321");
+    Ok(())
+}
+
+/// A page is passed on: nobody's password, and no row that fills a screen.
+#[test]
+fn command_lines_are_shown_without_passwords_and_not_endless() -> Result {
+    let folder = tempfile::tempdir()?;
+    let root = folder.path().join("root");
+    copy_of(&tree("agx-xavier"), &root)?;
+    let env = "A_VARIABLE:1,".repeat(400);
+    let line =
+        format!("python3\0serve.py\0--api-key=hunter2\0rtsp://ada:hunter2@cam/1\0--env\0{env}\0");
+    fs::write(root.join("proc/4321/cmdline"), line)?;
+    let page = folder.path().join("memory.html");
+    let run = plimsoll(&["report", "--root"]).arg(&root).arg("--html").arg(&page).output()?;
+    let json = plimsoll(&["report", "--json", "--root"]).arg(&root).output()?;
+    let html = fs::read_to_string(&page)?;
+    for shown in [&html, &text(&run.stdout), &text(&json.stdout)] {
+        assert!(shown.contains("serve.py --api-key=*** rtsp://***@cam/1"), "{shown}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+    }
+    assert!(html.matches("A_VARIABLE").count() < 40, "{html}");
     Ok(())
 }
 

@@ -55,6 +55,20 @@ fn an_alert_is_the_exit_code_of_the_live_view_too() -> Result {
     Ok(())
 }
 
+/// A dumb terminal shows escape sequences as letters.
+#[test]
+fn a_dumb_terminal_gets_lines() -> Result {
+    let terminal = Terminal::open(80, 24)?;
+    let mut command = monitor(&["--duration", "1s"]);
+    command.env("TERM", "dumb");
+    let status = terminal.run(command, "samples in", |_, _| Ok(()))?;
+    assert_eq!(status.code(), Some(0));
+    let written = terminal.written();
+    assert!(!written.contains('\x1b'), "{written:?}");
+    assert!(written.contains("CPU %") && written.contains("peak"), "{written}");
+    Ok(())
+}
+
 /// As it is without a terminal: by the log's own time, whatever the speed, or with the log.
 #[test]
 fn the_duration_of_a_replay_is_that_of_its_log() -> Result {

@@ -220,6 +220,22 @@ fn a_sample_waits_for_a_probe_as_long_as_its_interval_is() {
     }
 }
 
+/// A source that was asked for by name and is not there is no empty sample.
+#[test]
+fn one_that_must_be_there_and_is_not_is_an_error() {
+    let absent = |wanted| {
+        let open: probe::Opener = Box::new(|| {
+            let (what, why) = ("a sensor".to_string(), "no such board".to_string());
+            Err(Error::Unavailable { what, why })
+        });
+        Sampler::with(vec![("sensor", wanted, open)], Duration::from_millis(100))
+    };
+    let refused = absent(true).map(|_| ()).unwrap_err().to_string();
+    assert!(refused.contains("no such board"), "{refused}");
+    let taken = absent(false).unwrap().next(Duration::from_secs(60)).unwrap();
+    assert_eq!(taken.warnings, [""; 0]);
+}
+
 struct Dies;
 
 impl Probe for Dies {

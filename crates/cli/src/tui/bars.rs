@@ -18,8 +18,6 @@ use crate::page::UNKNOWN;
 
 /// This many runs have a bar.
 const MOST_RUNS: usize = 4;
-/// The forecast's shortest window.
-const FIRST_FORECAST_S: f64 = 24.0;
 /// As much of a command line says who holds most.
 const LONGEST_NAME: usize = 32;
 const MOST: &str = "Most     ";
@@ -266,14 +264,15 @@ fn left(record: &MonitorRecord, pool: Option<&MonitorPool>) -> Line<'static> {
 fn why_not_foreseen(view: &LiveView, pool: Option<&MonitorPool>) -> String {
     let seen = view.history.back().zip(view.history.front()).map_or(0.0, |(b, a)| b.t - a.t);
     let step = seen / view.history.len().saturating_sub(1).max(1) as f64;
-    let longest = Forecast::LONGEST_STEP.as_secs_f64();
+    let [first, longest] =
+        [Forecast::NARROWEST, Forecast::LONGEST_STEP].map(|time| time.as_secs_f64());
     match pool {
         None => "not known".to_string(),
         Some(_) if step > longest => {
             format!("not known: a forecast needs samples at most {longest:.0} s apart")
         }
-        Some(_) if seen < FIRST_FORECAST_S => {
-            format!("not known yet: a forecast needs {FIRST_FORECAST_S:.0} s of samples")
+        Some(_) if seen < first => {
+            format!("not known yet: a forecast needs {first:.0} s of samples")
         }
         Some(_) => "not foreseen: no steady growth".to_string(),
     }

@@ -72,7 +72,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &LiveView) {
     let parts = FrameParts::new(area, view, bars.len());
     let clock = clock(view);
     let room = parts.title.width.saturating_sub(clock.width() as u16 + 1);
-    frame.render_widget(title(view), Rect { width: room, ..parts.title });
+    frame.render_widget(title(view, room), Rect { width: room, ..parts.title });
     frame.render_widget(clock.right_aligned(), parts.title);
     let buffer = frame.buffer_mut();
     draw_bars(buffer, parts.bars, &bars);
@@ -82,10 +82,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &LiveView) {
         draw_facts(buffer, parts.facts, record);
     }
     draw_processes(buffer, parts.processes, view);
-    frame.render_widget(Paragraph::new(headline(view)), parts.headline);
+    let lines: Vec<Line<'_>> =
+        headline(view).into_iter().map(|line| fitted(line, area.width)).collect();
+    frame.render_widget(Paragraph::new(lines), parts.headline);
     frame.render_widget(missing(view, parts.missing.width), parts.missing);
-    frame.render_widget(notice(view), parts.notice);
-    frame.render_widget(keys(), parts.keys);
+    frame.render_widget(fitted(notice(view), area.width), parts.notice);
+    frame.render_widget(keys(area.width), parts.keys);
     if view.help {
         help(frame, area, view);
     }
@@ -104,19 +106,55 @@ fn remove_control_characters(frame: &mut Frame<'_>) {
     }
 }
 
-fn title(view: &LiveView) -> Line<'static> {
+/// A line of at most this many columns, with an ellipsis for the words that are left out. A number
+/// without its unit would say something else, so it goes with it.
+fn fitted(line: Line<'static>, width: u16) -> Line<'static> {
+    if line.width() <= usize::from(width) {
+        return line;
+    }
+    let text: String = line.spans.iter().map(|span| span.content.as_ref()).collect();
+    let room = text.char_indices().nth(usize::from(width).saturating_sub(1));
+    let mut kept = &text[..room.map_or(text.len(), |(at, _)| at)];
+    loop {
+        kept = kept.rsplit_once(' ').map_or("", |(before, _)| before.trim_end());
+        let last = kept.rsplit(' ').next().unwrap_or_default();
+        if !last.starts_with(|first: char| first.is_ascii_digit()) {
+            break;
+        }
+    }
+    let mut left = kept.len();
+    let mut spans = Vec::new();
+    for span in line.spans {
+        let part = &span.content[..left.min(span.content.len())];
+        left -= part.len();
+        spans.push(Span::styled(part.to_string(), span.style));
+    }
+    spans.push(Span::raw(" …"));
+    Line::from(spans)
+}
+
+/// What this is, in so many columns: the name of the program gives way first.
+fn title(view: &LiveView, width: u16) -> Line<'static> {
     let recorded = view.record.as_ref().is_some_and(|record| record.how == "recorded");
     let state = match (view.paused, view.ended) {
-        (true, _) => "  PAUSED",
-        (_, true) => "  END",
+        (true, _) => "PAUSED",
+        (_, true) => "END",
         _ => "",
     };
     let style = if recorded { ALERT } else { Style::new() };
-    Line::from(vec![
-        Span::styled("plimsoll monitor", STRONG),
-        Span::styled(state, ALERT),
-        Span::styled(format!("  {}", view.settings.source), style),
-    ])
+    let mut parts =
+        vec![("plimsoll monitor", STRONG), (state, ALERT), (view.settings.source.as_str(), style)];
+    parts.retain(|(text, _)| !text.is_empty());
+    let line = |parts: &[(&str, Style)]| {
+        let gaps = std::iter::once("").chain(std::iter::repeat("  "));
+        let spans = gaps
+            .zip(parts)
+            .map(|(gap, (text, style))| Span::styled(format!("{gap}{text}"), *style));
+        Line::from_iter(spans)
+    };
+    let whole = line(&parts);
+    let fits = parts.len() == 1 || whole.width() <= usize::from(width);
+    fitted(if fits { whole } else { line(&parts[1..]) }, width)
 }
 
 /// When it is, where the reader is.
@@ -152,11 +190,22 @@ fn notice(view: &LiveView) -> Line<'static> {
     }
 }
 
-fn keys() -> Line<'static> {
-    Line::styled(
-        "q quit  space pause  s sort  / filter  ↑↓ scroll  z zoom  + - interval  ? help",
-        FAINT,
-    )
+/// The keys that there is room for, the last of which tells of the others.
+fn keys(width: u16) -> Line<'static> {
+    let mut keys = vec![
+        "q quit",
+        "space pause",
+        "s sort",
+        "/ filter",
+        "↑↓ scroll",
+        "z zoom",
+        "+ - interval",
+        "? help",
+    ];
+    while keys.len() > 1 && Line::raw(keys.join("  ")).width() > usize::from(width) {
+        keys.remove(keys.len() - 2);
+    }
+    Line::styled(keys.join("  "), FAINT)
 }
 
 fn help(frame: &mut Frame<'_>, area: Rect, view: &LiveView) {

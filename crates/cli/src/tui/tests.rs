@@ -157,13 +157,13 @@ fn view(record: &MonitorRecord) -> LiveView {
     view
 }
 
-/// The frames of each machine at three sizes, as files to be read. `PLIMSOLL_WRITE_FRAMES=1` writes
+/// The frames of each machine at four sizes, as files to be read. `PLIMSOLL_WRITE_FRAMES=1` writes
 /// them anew.
 #[test]
 fn frames_are_as_they_were_looked_at() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tui/frames");
     for (name, record) in [("orin", orin()), ("server", server()), ("bare", bare())] {
-        for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        for (width, height) in [(60, 24), (80, 24), (120, 40), (200, 60)] {
             let path = folder.join(format!("{name}-{width}x{height}.txt"));
             let lines = frame(&view(&record), width, height);
             let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
@@ -207,6 +207,30 @@ fn the_four_questions_are_answered_at_80_by_24() {
     assert!(row("detector --model") < row("camera --device"), "GPU memory comes first\n{text}");
     let none = frame(&view(&bare()), 80, 24).join("\n");
     assert!(none.contains("no GPU found: plimsoll doctor"), "{none}");
+}
+
+#[test]
+fn a_narrow_view_says_where_something_is_left_out() {
+    let lines = frame(&view(&orin()), 60, 24);
+    let line = |start: &str| {
+        let found = lines.iter().find(|line| line.starts_with(start));
+        found.map(|line| line.trim_end()).unwrap_or_default().to_string()
+    };
+    assert!(line("Runs out").ends_with("about 10:30:28, growing …"), "{lines:#?}");
+    assert!(lines[23].trim_end().ends_with("? help"), "{lines:#?}");
+    let wide = frame(&view(&orin()), 80, 24);
+    assert!(wide[23].contains("+ - interval  ? help"), "{wide:#?}");
+    let mut log = bare();
+    log.how = "recorded".to_string();
+    let mut view = view(&log);
+    view.settings.source = "REPLAY of memory.jsonl".to_string();
+    assert!(frame(&view, 60, 24)[0].starts_with("REPLAY of memory.jsonl"), "it is marked as one");
+    view.warn("a word ".repeat(20));
+    for width in [30, 60] {
+        let lines = frame(&view, width, 24);
+        let notice = lines.iter().find(|line| line.starts_with("warning: ")).unwrap();
+        assert!(notice.trim_end().ends_with(" …"), "{notice}");
+    }
 }
 
 #[test]

@@ -92,6 +92,26 @@ fn samples_that_are_too_far_apart_for_a_forecast_are_no_calm() -> Result {
     Ok(())
 }
 
+/// A watch that ends before a forecast can be made would end with 0, as if all were well.
+#[test]
+fn a_watch_that_is_too_short_for_a_forecast_is_refused() -> Result {
+    let refused =
+        |words: &[&str]| complaint(&[&["monitor", "--alert-within", "30s"], words].concat());
+    let once = refused(&["--once"])?;
+    assert!(once.contains("a --duration of 30s or more in the place of --once"), "{once}");
+    let log = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/examples/tegrastats.log");
+    for words in [&["--duration", "29s"][..], &["--duration", "10s", "--replay", log]] {
+        let short = refused(words)?;
+        assert!(short.contains("a --duration of 30s or more: a forecast"), "{words:?}: {short}");
+    }
+    let slow = refused(&["--interval", "10s", "--duration", "1m"])?;
+    assert!(slow.contains("a --duration of 80s or more"), "{slow}");
+    let words = ["monitor", "--alert-within", "30s", "--duration", "30s", "--format", "csv"];
+    let enough = plimsoll(&words).args(["--replay", log]).output()?;
+    assert_eq!(enough.status.code(), Some(0), "{}", text(&enough.stderr));
+    Ok(())
+}
+
 #[test]
 fn every_line_for_people_stands_under_its_header() -> Result {
     let folder = tempfile::tempdir()?;
@@ -106,5 +126,16 @@ fn every_line_for_people_stands_under_its_header() -> Result {
     let width = |line: &&str| line.chars().count();
     assert!(table[1..3].iter().all(|line| width(line) == width(&table[0])), "{shown}");
     assert!(table[4..8].iter().all(|line| width(line) == width(&table[3])), "{shown}");
+    Ok(())
+}
+
+#[test]
+fn one_sample_is_no_samples() -> Result {
+    let folder = tempfile::tempdir()?;
+    for (many, said) in [(1, "1 sample in 0.0 s"), (2, "2 samples in 1.0 s")] {
+        let path = written(folder.path(), (0..many).map(|t| sample(t, None)))?;
+        let run = plimsoll(&["monitor", "--format", "table", "--replay"]).arg(&path).output()?;
+        assert!(text(&run.stdout).contains(said), "{}", text(&run.stdout));
+    }
     Ok(())
 }

@@ -44,6 +44,20 @@ fn what_run_holds_is_shown_with_its_limit() -> Result {
     );
     let metrics = text(&metrics?.stdout);
     assert!(metrics.contains(&limit), "{limit}: {metrics}");
-    assert_eq!(table?.status.code(), Some(0));
+    let table = text(&table?.stdout);
+    let words = |start: &str| -> Vec<&str> {
+        let line = table.lines().find(|line| line.trim_start().starts_with(start));
+        line.unwrap_or_default().split_whitespace().collect()
+    };
+    let pid = held["pid"].to_string();
+    let used = plimsoll::Bytes(one["used_bytes"].as_u64().ok_or("nothing is used")?).to_string();
+    assert_eq!(
+        words(&format!("run {pid}"))[2..].join(" "),
+        format!("{used} of 4.00 GiB"),
+        "{table}"
+    );
+    assert!(words("pid").join(" ").contains("GPU memory by the guard resident"), "{table}");
+    // No driver tells what it holds; the guard does.
+    assert!(words(&pid)[1..].join(" ").starts_with(&format!("– {used}")), "{table}");
     Ok(())
 }

@@ -38,6 +38,27 @@ fn tegrastats_is_started_again_when_it_dies() -> Result {
     Ok(())
 }
 
+#[test]
+fn a_source_that_was_named_and_is_not_there_is_an_error() -> Result {
+    let folder = tempfile::tempdir()?;
+    let log = folder.path().join("log").display().to_string();
+    let root = machine("amd");
+    for (words, reason) in [
+        (&["--source", "tegrastats", "--once"][..], "tegrastats"),
+        (&["--source", "tegrastats", "--duration", "1s", "--format", "csv"], "tegrastats"),
+        (&["--source", "proc,jetson", "--once", "--root", &root], "a Jetson"),
+    ] {
+        let mut command = plimsoll(&["monitor", "--log", &log]);
+        let run = command.args(words).env("PATH", "/usr/bin:/bin").output()?;
+        let said = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(3), "{words:?}: {said}");
+        assert!(run.stdout.is_empty(), "{words:?}: {}", text(&run.stdout));
+        assert!(said.contains("--source") && said.contains(reason), "{words:?}: {said}");
+        assert!(!Path::new(&log).exists(), "{words:?}: it left a log");
+    }
+    Ok(())
+}
+
 /// An alert about memory that nobody told anything of is no "no".
 #[test]
 fn an_alert_that_cannot_be_judged_is_an_error() -> Result {

@@ -61,12 +61,13 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Starts with these sources. One that this machine does not have is skipped, or
-    /// warned about where it is in `wanted`.
+    /// Starts with these sources. One that this machine does not have is skipped, unless it is
+    /// in `wanted`.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when no thread can be started.
+    /// The reason why a source that is wanted cannot be had, and [`Error::Unavailable`] when no
+    /// thread can be started.
     pub fn start(
         kinds: &[ProbeKind],
         wanted: &[ProbeKind],
@@ -80,16 +81,19 @@ impl Sampler {
         Sampler::with(kinds.iter().map(opener).collect(), settings.interval)
     }
 
-    /// Starts with probes of the caller's own: a name, whether to warn where it cannot be
-    /// opened, and how to open it.
+    /// Starts with probes of the caller's own: a name, whether it must be there, and how to open
+    /// it. One that must be there and takes long to open is waited for as long as a sample would.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] when no thread can be started.
+    /// The reason why one that must be there cannot be opened, and [`Error::Unavailable`] when no
+    /// thread can be started.
     pub fn with(probes: Vec<(&'static str, bool, Opener)>, interval: Duration) -> Result<Sampler> {
         let workers =
             probes.into_iter().map(|(name, wanted, open)| Worker::start(name, wanted, open));
         let workers = workers.collect::<Result<Vec<Worker>>>()?;
+        let until = Instant::now() + LONGEST_WAIT;
+        workers.iter().filter(|worker| worker.wanted).try_for_each(|one| one.wait_open(until))?;
         let (sender, samples) = mpsc::sync_channel(WAITING);
         let interval = Arc::new(AtomicU64::new(millis(interval)));
         let stop = Arc::new(AtomicBool::new(false));
@@ -156,6 +160,8 @@ struct Worker {
     wanted: bool,
     ask: Option<Sender<Vec<u32>>>,
     answers: Receiver<ProbeAnswer>,
+    /// Closed once it is opened, or cannot be.
+    opening: Receiver<()>,
     /// Since when it owes an answer.
     asked: Option<Instant>,
     /// It did not answer in time, and is not waited for until it has.
@@ -171,12 +177,14 @@ impl Worker {
     fn start(name: &'static str, wanted: bool, open: Opener) -> Result<Worker> {
         let (ask, asked) = mpsc::channel::<Vec<u32>>();
         let (sender, answers) = mpsc::channel();
+        let (still_opening, opening) = mpsc::channel();
         // It is not waited for at the end: it may hang for ever.
         let _detached = thread(name, move || {
             let mut probe = match open() {
                 Ok(probe) => probe,
                 Err(error) => return drop(sender.send(ProbeAnswer::Absent(error))),
             };
+            drop(still_opening);
             while let Ok(holders) = asked.recv() {
                 probe.attend(&holders);
                 let mut sample = MachineSample::default();
@@ -191,6 +199,7 @@ impl Worker {
             wanted,
             ask: Some(ask),
             answers,
+            opening,
             asked: None,
             late: false,
             late_answers: 0,
@@ -200,10 +209,19 @@ impl Worker {
         })
     }
 
-    /// Asks, unless it still owes an answer.
+    /// Waits until it is opened or this moment; why it cannot be, where that is so.
+    fn wait_open(&self, until: Instant) -> Result<()> {
+        let _ = self.opening.recv_timeout(until.saturating_duration_since(Instant::now()));
+        match self.answers.try_recv() {
+            Ok(ProbeAnswer::Absent(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks, unless it still owes an answer. One that has ended has left word why.
     fn ask(&mut self, holders: &[u32]) {
-        let sent = |ask: &Sender<Vec<u32>>| ask.send(holders.to_vec()).is_ok();
-        if self.asked.is_none() && self.ask.as_ref().is_some_and(sent) {
+        if let Some(ask) = self.ask.as_ref().filter(|_| self.asked.is_none()) {
+            let _ended = ask.send(holders.to_vec());
             (self.asked, self.late) = (Some(Instant::now()), false);
         }
     }

@@ -102,13 +102,15 @@ pub(super) fn permissions(root: &Root) -> Vec<Permission> {
     GUARDED.into_iter().filter_map(permission).collect()
 }
 
+const MPS: &str = "nvidia-cuda-mps-control";
+
 /// Name, what it serves, remedy.
 const TOOLS: [(&str, &str, &str); 6] = [
     ("tegrastats", "a Jetson's own figures", "comes with Jetson Linux (nvidia-l4t-tools)"),
     ("nvidia-smi", "the NVIDIA driver's own figures", "comes with the NVIDIA driver"),
     ("nvpmodel", "a Jetson's power mode", "comes with Jetson Linux (nvidia-l4t-nvpmodel)"),
     (
-        "nvidia-cuda-mps-control",
+        MPS,
         "a hard limit for each CUDA client",
         "comes with the NVIDIA driver (nvidia-compute-utils)",
     ),
@@ -177,6 +179,7 @@ pub(super) fn tools(root: &Root, jetson: bool) -> Vec<Tool> {
         let path = find(root, &folders, name);
         let remedy = match name {
             "tegrastats" | "nvpmodel" if !jetson => NO_JETSON,
+            MPS if jetson => "NVIDIA has it for Jetson Thor, in JetPack 7",
             _ => remedy,
         };
         Tool { name, serves, remedy: path.is_none().then_some(remedy), path }

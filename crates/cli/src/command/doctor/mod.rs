@@ -20,8 +20,9 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::outcome::{OrBadInput, Outcome};
+use crate::outcome::Outcome;
 use crate::output::Output;
+use crate::recording;
 use backends::{BackendName, DoctorBackend, DoctorGpu};
 use engines::DoctorEngine;
 use files::{DoctorLibrary, Permission, Tool};
@@ -52,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", conflicts_with = "root")]
     selftest: Option<PathBuf>,
     /// Examine the recorded file tree of another machine
-    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
 }
 
@@ -120,8 +121,7 @@ struct DoctorReport {
 /// Examines the machine.
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     let root = Root::new(&args.root);
-    std::fs::read_dir(root.machine().root())
-        .or_bad_input(|| format!("--root {} cannot be read as a folder", args.root.display()))?;
+    recording::check_root(&args.root)?;
     tracing::info!("examining {}", args.root.display());
     let mut report = examine(&root)?;
     report.you_can = next::you_can(&report);
@@ -153,7 +153,7 @@ fn examine(root: &Root) -> anyhow::Result<DoctorReport> {
         backends,
         tools: files::tools(root, machine.jetson),
         permissions: files::permissions(root),
-        engines: engines::engines(root, hardware),
+        engines: engines::engines(root, hardware, machine.jetson),
         libraries,
         machine,
         lacks: Vec::new(),

@@ -119,8 +119,7 @@ pub(super) fn do_next(report: &DoctorReport) -> Vec<NextStep> {
         ));
     }
     for engine in report.engines.iter().filter(|engine| engine.matters && cuda) {
-        let command = engine.remedy.as_deref().and_then(|remedy| remedy.rsplit(": ").next());
-        if let Some(command) = command {
+        if let Some(command) = engine.command {
             steps.push(step(&format!("have {}", engine.serves), command));
         }
     }

@@ -26,16 +26,16 @@ impl Answer for DoctorReport {
     fn page(&self, page: &mut TextPage) {
         let how = self.how();
         page.heading(&format!("Machine ({how})"));
-        page.folded(&machine(&self.machine, page.is_verbose()));
+        page.table(&machine(&self.machine, page.is_verbose()));
         let unified = self.machine.unified.value.map(|yes| if yes { "yes" } else { "no" });
         let because = &self.machine.unified.source;
         page.advice(&format!("unified memory: {}; {because}", or_unknown(unified)));
         page.heading(&format!("Memory ({how})"));
-        page.folded(&memory(&self.memory, page.is_verbose()));
+        page.table(&memory(&self.memory, page.is_verbose()));
         self.gpus_page(page);
         self.backends_page(page);
         page.heading("Limit");
-        page.folded(&limit(&self.limits, self.hardware.any));
+        page.table(&limit(&self.limits, self.hardware.any));
         self.engines_page(page);
         self.files_page(page);
         self.permissions_page(page);
@@ -77,13 +77,13 @@ impl DoctorReport {
             .iter()
             .map(|found| backend(found, self.matters(found.name.word().as_str()), verbose))
             .collect();
-        page.folded(&rows);
+        page.table(&rows);
         let all = || self.backends.iter().flat_map(|backend| &backend.devices);
         let unit = SizeUnit::of(all().flat_map(|device| [device.total_bytes, device.free_bytes]));
         let devices: Vec<_> = all().map(|found| device(found, unit)).collect();
         if !devices.is_empty() {
             page.heading("Devices");
-            page.folded(&devices);
+            page.table(&devices);
         }
     }
 
@@ -114,7 +114,7 @@ impl DoctorReport {
             };
             vec![engine.name.into(), state, TextCell::new(about, TextTone::Faint)]
         };
-        page.folded(&self.engines.iter().map(row).collect::<Vec<_>>());
+        page.table(&self.engines.iter().map(row).collect::<Vec<_>>());
         let verbose = page.is_verbose();
         for engine in self.engines.iter().filter(|engine| verbose && !engine.found) {
             page.advice(&format!("{} was looked for in {}", engine.name, engine.looked.join(", ")));
@@ -137,7 +137,7 @@ impl DoctorReport {
             let rows = shown.map(|(name, serves, path, remedy)| {
                 found(name, serves, *path, *remedy, self.matters(name))
             });
-            page.folded(&rows.collect::<Vec<_>>());
+            page.table(&rows.collect::<Vec<_>>());
             let names: Vec<&str> =
                 all.iter().filter(|item| !verbose && idle(item)).map(|item| item.0).collect();
             if !names.is_empty() {
@@ -167,7 +167,7 @@ impl DoctorReport {
                 let number = if line_at == 0 { format!("{}.", at + 1) } else { "  ".to_string() };
                 page.line(&format!("  {number} {line}"));
             }
-            page.toned(&format!("       {}", next.command), TextTone::Strong);
+            page.unbroken(&format!("       {}", next.command), TextTone::Strong);
         }
     }
 
@@ -180,11 +180,11 @@ impl DoctorReport {
             }
             (Some(gpus), _) => {
                 let unit = SizeUnit::of(gpus.iter().map(|gpu| gpu.total_bytes));
-                page.folded(&gpus.iter().map(|found| gpu(found, unit)).collect::<Vec<_>>());
+                page.table(&gpus.iter().map(|found| gpu(found, unit)).collect::<Vec<_>>());
             }
             (None, why) => {
                 let why = why.as_deref().unwrap_or(UNKNOWN);
-                page.folded(&[vec![
+                page.table(&[vec![
                     UNKNOWN.into(),
                     TextCell::new(reason(why, page.is_verbose()), TextTone::Faint),
                 ]]);
@@ -205,7 +205,7 @@ impl DoctorReport {
             let remedy = TextCell::new(p.remedy.unwrap_or_default(), TextTone::Faint);
             vec![p.path.into(), state, p.serves.into(), remedy]
         };
-        page.folded(&self.permissions.iter().map(row).collect::<Vec<_>>());
+        page.table(&self.permissions.iter().map(row).collect::<Vec<_>>());
     }
 }
 

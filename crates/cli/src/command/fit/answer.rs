@@ -109,7 +109,8 @@ impl Answer for FitAnswer {
         }
         if let Some(command) = &self.command {
             page.raw("\n");
-            command.lines().for_each(|line| page.line(&format!("  {line}")));
+            let line = |line| page.unbroken(&format!("  {line}"), TextTone::Plain);
+            command.lines().for_each(line);
         }
         if let Some(kept) = self.proof.as_ref().and_then(|proof| proof.kept_in.as_ref()) {
             page.raw("\n");
@@ -196,7 +197,9 @@ impl FitProof {
                 page.raw("\n");
                 let lines: Vec<&str> = failure.output.trim_end().lines().collect();
                 let first = lines.len().saturating_sub(SHOWN_LINES);
-                lines[first..].iter().for_each(|line| page.line(&format!("  | {line}")));
+                for line in &lines[first..] {
+                    page.unbroken(&format!("  | {line}"), TextTone::Plain);
+                }
             }
         }
         page.raw("\n");

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use plimsoll::probe::tegrastats::parse;
 use plimsoll::probe::{self, ProbeSettings, Sampler, usual};
 use serde_json::Value;
@@ -15,6 +16,7 @@ use super::guarded::GuardedProcesses;
 use super::record::{MonitorCost, MonitorGpu, MonitorMemory, MonitorRecord};
 use super::tegrastats;
 use crate::outcome::{BadInput, OrBadInput};
+use crate::recording;
 
 /// The longest line of a log that is read; ours are a hundredth of it.
 const LONGEST: u64 = 1 << 20;
@@ -49,14 +51,14 @@ impl MonitorFeed {
             return Ok(MonitorFeed::Log(Box::new(ReplayLog::open(path)?)));
         }
         let kinds = if args.source.is_empty() { usual(&args.root) } else { args.source.clone() };
-        std::fs::read_dir(&args.root).or_bad_input(|| {
-            format!("--root {} cannot be read as a folder", args.root.display())
-        })?;
+        recording::check_root(&args.root)?;
         let processes = Some(args.interval.max(PROCESSES_EVERY)).filter(|_| !args.no_processes);
         let settings =
             ProbeSettings { root: args.root.clone(), interval: args.interval, processes };
+        let sampler = Sampler::start(&kinds, &args.source, &settings)
+            .context("cannot watch what --source names")?;
         Ok(MonitorFeed::Live(Box::new(MachineFeed {
-            sampler: Sampler::start(&kinds, &args.source, &settings)?,
+            sampler,
             here: args.root == Path::new("/"),
             #[cfg(target_os = "linux")]
             guarded: GuardedProcesses::default(),

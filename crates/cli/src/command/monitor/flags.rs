@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SOURCE", value_delimiter = ',', value_parser = source)]
     pub(super) source: Vec<ProbeKind>,
     /// Examine the recorded file tree of another machine
-    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     pub(super) root: PathBuf,
     #[command(flatten)]
     pub(super) replay: ReplayFlags,

@@ -40,7 +40,6 @@ pub(crate) mod table;
 mod tegrastats;
 mod watch;
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -108,7 +107,7 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
         if !monitor.once(format, out)? {
             return Ok(Outcome::Code(STOPPED));
         }
-    } else if bare && std::io::stdout().is_terminal() {
+    } else if bare && output::can_redraw() {
         monitor.live(args)?;
         monitor.end(format, out)?;
     } else {
@@ -135,6 +134,9 @@ pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
 }
 
 fn check_apart(args: &Args) -> anyhow::Result<()> {
+    if let Some(log) = &args.replay.file {
+        output_conflicts::check_stdout("--replay", log)?;
+    }
     let log = args.log.iter().map(|path| ("--log", path.clone()));
     output_conflicts::check(&log.collect::<Vec<_>>(), || {
         let read = args.replay.file.iter();
@@ -144,15 +146,34 @@ fn check_apart(args: &Args) -> anyhow::Result<()> {
     })
 }
 
+/// `--alert-within` judges nothing before so long, which leaves a forecast time for its samples.
+const SHORTEST_WATCH: Duration = Duration::from_secs(30);
+
 /// A forecast needs many samples in the time that it looks back; a log has its own steps.
 fn check_forecast(args: &Args) -> anyhow::Result<()> {
+    if args.alert.alert_within.is_none() {
+        return Ok(());
+    }
+    let live = args.replay.file.is_none();
     let longest = Forecast::LONGEST_STEP;
-    let sparse = args.replay.file.is_none() && args.interval > longest;
-    if sparse && args.alert.alert_within.is_some() {
+    if live && args.interval > longest {
         let text = "--alert-within needs an --interval of at most";
         return Err(BadInput::new(format!("{text} {}s", longest.as_secs())).into());
     }
-    Ok(())
+    let first = Forecast::first_after(if live { args.interval } else { Duration::ZERO });
+    let least = SHORTEST_WATCH.max(first).as_secs_f64().ceil();
+    let text = format!("--alert-within needs a --duration of {least}s or more");
+    let first = first.as_secs_f64().ceil();
+    let why = format!("a forecast is made from {first} s of samples");
+    match args.duration {
+        _ if args.once => {
+            Err(BadInput::new(format!("{text} in the place of --once: {why}")).into())
+        }
+        Some(duration) if duration.as_secs_f64() < least => {
+            Err(BadInput::new(format!("{text}: {why}")).into())
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Monitor {

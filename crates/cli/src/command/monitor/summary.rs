@@ -135,7 +135,8 @@ impl Answer for MonitorSummary {
     fn bare(&self, _: &mut TextPage) {}
 
     fn page(&self, page: &mut TextPage) {
-        page.heading(&format!("{} samples in {:.1} s", self.samples, self.seconds));
+        let many = if self.samples == 1 { "" } else { "s" };
+        page.heading(&format!("{} sample{many} in {:.1} s", self.samples, self.seconds));
         let mut rows = vec![vec!["".into(), right("peak"), right("mean")]];
         rows.extend(self.figures.iter().map(|(name, figure)| {
             let word = name.rsplit_once('_').map_or(name.as_str(), |(word, _)| word);

@@ -3,7 +3,7 @@
 use plimsoll::Bytes;
 use serde::Serialize;
 
-use super::record::{MonitorGpu, MonitorPool, MonitorRecord};
+use super::record::{MonitorGpu, MonitorPool, MonitorRecord, MonitorRun};
 use crate::output::Answer;
 use crate::page::{TextCell, TextPage, TextTone, UNKNOWN, or_unknown};
 
@@ -145,6 +145,10 @@ impl Answer for Look<'_> {
         }
         page.heading("Machine");
         page.table(&machine(record));
+        if !record.runs.is_empty() {
+            page.heading("Runs, as the guard counts them");
+            page.table(&record.runs.iter().map(run).collect::<Vec<_>>());
+        }
         if !record.processes.is_empty() {
             page.heading("Processes");
             page.table(&processes(record));
@@ -220,6 +224,15 @@ fn machine(record: &MonitorRecord) -> Vec<Vec<TextCell>> {
     ]
 }
 
+fn run(run: &MonitorRun) -> Vec<TextCell> {
+    let limit = run.limit_bytes.map(|limit| format!("of {}", Bytes(limit)));
+    vec![
+        run.owner().to_string().into(),
+        TextCell::figure(Some(Bytes(run.used_bytes))),
+        limit.unwrap_or_else(|| "counted, no limit".to_string()).into(),
+    ]
+}
+
 fn processes(record: &MonitorRecord) -> Vec<Vec<TextCell>> {
     let head = |text: &str| TextCell::figure(Some(text));
     let mut rows = vec![vec![head("pid"), head("GPU memory"), head("resident"), "name".into()]];
@@ -234,6 +247,12 @@ fn processes(record: &MonitorRecord) -> Vec<Vec<TextCell>> {
             process.name.as_deref().unwrap_or(UNKNOWN).into(),
         ]
     }));
+    if record.processes.iter().any(|process| process.guarded_bytes.is_some()) {
+        rows[0].insert(2, head("by the guard"));
+        for (row, process) in rows[1..].iter_mut().zip(&record.processes) {
+            row.insert(2, TextCell::figure(process.guarded_bytes.map(Bytes)));
+        }
+    }
     rows
 }
 

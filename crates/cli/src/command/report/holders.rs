@@ -4,6 +4,7 @@
 use plimsoll::Bytes;
 use plimsoll::machine::Machine;
 use plimsoll::probe::{GpuSample, MachineSample, ProcessIdentity, ProcessSample};
+use plimsoll_infer::source::redact;
 use serde::Serialize;
 
 /// Programs that draw the desktop: to end them ends the session, so nobody is advised to.
@@ -50,7 +51,8 @@ impl MemoryHolder {
         MemoryHolder {
             pid: process.pid,
             name: process.name.clone(),
-            command: identity.command,
+            // Reports are passed on, and passwords stand on command lines.
+            command: identity.command.map(|command| redact(&command).into_owned()),
             user: identity.user.or_else(|| identity.uid.map(|uid| uid.to_string())),
             uid: identity.uid,
             container: identity.container,

@@ -7,7 +7,10 @@ use maud::{Markup, html};
 use super::answer::MachineReport;
 use super::holders::{GpuHolders, MemoryHolder};
 use crate::html::{document, facts, safe, section, share_bar, size};
-use crate::page::{SizeUnit, or_unknown};
+use crate::page::{SizeUnit, cut, or_unknown};
+
+/// As much of a command line says what a process is; one may fill a screen.
+const LONGEST_TITLE: usize = 160;
 
 /// The report as one file. A page that is written again and again loads itself as often.
 pub(super) fn render(report: &MachineReport, again: Option<Duration>) -> String {
@@ -32,7 +35,7 @@ fn headline(report: &MachineReport) -> Markup {
         .share
         .map_or_else(String::new, |share| format!(", {:.0} % of what is in use", share * 100.0));
     let mut rows = vec![
-        ("process", format!("{} {}", most.pid, most.title)),
+        ("process", format!("{} {}", most.pid, cut(&most.title, LONGEST_TITLE))),
         ("holds", format!("{} of {}{share}", unit.text(most.bytes), most.place())),
     ];
     rows.extend(most.user.as_ref().map(|user| ("user", user.clone())));
@@ -101,7 +104,7 @@ fn holders(all: &[MemoryHolder], rest: &[(u64, &str)], used: Option<u64>) -> Mar
                 tr { th.name { "process" } th { "pid" } th { "holds" } th { "share" } th {} th { "user" } th { "container" } }
                 @for holder in all {
                     tr {
-                        td.name { (safe(holder.title())) }
+                        td.name { (safe(&cut(holder.title(), LONGEST_TITLE))) }
                         td data-name="pid" { b { (holder.pid) } }
                         td data-name="holds" { (unit.text(holder.bytes)) }
                         td data-name="share" { (shares(holder)) }

@@ -27,8 +27,9 @@ use plimsoll::backend::DeviceId;
 use plimsoll::machine::Machine;
 
 use crate::duration::interval;
-use crate::outcome::{OrBadInput, Outcome};
+use crate::outcome::Outcome;
 use crate::output::{self, Output};
+use crate::recording;
 use crate::stop;
 use crate::whole_file;
 use answer::MachineReport;
@@ -59,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Report on the recorded file tree of another machine
-    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
     root: PathBuf,
 }
 
@@ -67,8 +68,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut Output) -> anyhow::Result<Outcome> {
     args.html.as_deref().map_or(Ok(()), |page| whole_file::check_place("--html", page))?;
     let machine = Machine::recorded(&args.root);
-    std::fs::read_dir(machine.root())
-        .or_bad_input(|| format!("--root {} cannot be read as a folder", args.root.display()))?;
+    recording::check_root(&args.root)?;
     // Asked first and once: a driver that hangs takes its time here, not from each device.
     tracing::debug!("unified: {:?}", machine.unified());
     let mut probes = ReportProbes::default();

@@ -49,7 +49,7 @@ impl Answer for MachineReport {
             for (at, line) in fold(&action.why, width).iter().enumerate() {
                 page.line(&format!("  {} {line}", if at == 0 { '-' } else { ' ' }));
             }
-            page.toned(&format!("      {}", action.command), TextTone::Strong);
+            page.unbroken(&format!("      {}", action.command), TextTone::Strong);
         }
         if !self.absent.is_empty() {
             page.heading("Not here");
@@ -58,7 +58,7 @@ impl Answer for MachineReport {
                 let why = if verbose { absent.why.clone() } else { brief(&absent.why) };
                 vec![absent.backend.into(), TextCell::new(why, TextTone::Faint)]
             };
-            page.folded(&self.absent.iter().map(row).collect::<Vec<_>>());
+            page.table(&self.absent.iter().map(row).collect::<Vec<_>>());
         }
     }
 }
@@ -83,7 +83,7 @@ fn headline(most: &MostHeld, page: &mut TextPage) {
         page.line(&format!("  {}", more.join(", ")));
     }
     match &most.end_command {
-        Some(command) => page.toned(&format!("  to end it: {command}"), TextTone::Strong),
+        Some(command) => page.unbroken(&format!("  to end it: {command}"), TextTone::Strong),
         None => page.line("  it draws the desktop: to end it ends the session"),
     }
 }
@@ -153,7 +153,7 @@ fn holders_table(
     let row = |(bytes, what): &(u64, &str)| {
         vec![unit.figure(Some(*bytes)), TextCell::new(what, TextTone::Faint)]
     };
-    page.folded(&rest.iter().map(row).collect::<Vec<_>>());
+    page.table(&rest.iter().map(row).collect::<Vec<_>>());
 }
 
 /// Which columns a table of holders has, and how wide those are that give way.
@@ -254,7 +254,7 @@ impl MachineReport {
         if let Some(all) = self.used_in_all_bytes {
             rows.push(size("used with the GPUs'", Some(all), "memory of their own is added"));
         }
-        page.folded(&rows);
+        page.table(&rows);
         let on_gpus = self.gpus.iter().any(|gpu| !gpu.processes.is_empty());
         // Where the GPUs have holders, those are what the reader came for.
         let holders = if on_gpus {
@@ -315,7 +315,7 @@ impl MachineReport {
                 format!("{}{capability}", device.name).into(),
             ]));
         }
-        page.folded(&rows);
+        page.table(&rows);
         let verbose = page.is_verbose();
         for pool in shown.iter().filter(|_| verbose).map(|device| &device.allocator) {
             let [held, peak, most] = [pool.reserved_bytes, pool.peak_bytes, pool.may_hold_bytes]

@@ -15,7 +15,7 @@ const PROCESSES: usize = 20;
 
 impl Answer for RunReport {
     fn page(&self, page: &mut TextPage) {
-        page.raw(&format!("plimsoll: {}\n", self.headline()));
+        page.line(&format!("plimsoll: {}", self.headline()));
         for device in &self.devices {
             page.table(&rows(device, self.limit.limit_bytes));
             self.picture(device, page);
@@ -25,14 +25,14 @@ impl Answer for RunReport {
         self.lists(page);
         let headline = self.headline();
         for warning in self.warnings.iter().skip(self.shown).filter(|text| **text != headline) {
-            page.raw(&format!("  note: {warning}\n"));
+            page.line(&format!("  note: {warning}"));
         }
         if self.lacks_python_lines() {
-            page.raw(&format!("  note: {NO_PYTHON_LINES}\n"));
+            page.line(&format!("  note: {NO_PYTHON_LINES}"));
         }
         for process in self.escaped() {
             let (pid, program, why) = (process.pid, &process.program, &process.why);
-            page.raw(&format!("  not limited: {program} ({pid}): {why}\n"));
+            page.line(&format!("  not limited: {program} ({pid}): {why}"));
         }
     }
 }
@@ -43,17 +43,17 @@ impl RunReport {
     pub(super) fn alarms(&self, page: &mut TextPage) {
         let alarm = self.is_over() || self.escaped().next().is_some();
         if alarm {
-            page.raw(&format!("plimsoll: {}\n", self.headline()));
+            page.line(&format!("plimsoll: {}", self.headline()));
         }
         let headline = self.headline();
         let more = self.alarming.iter().filter(|why| !alarm || **why != headline);
-        more.for_each(|why| page.raw(&format!("plimsoll: {why}\n")));
+        more.for_each(|why| page.line(&format!("plimsoll: {why}")));
         let refused = |name: fn(&RunDevice) -> u64| self.devices.iter().map(name).sum::<u64>();
         let bytes = Bytes(refused(|device| device.refused_bytes));
         match refused(|device| device.refused) {
             0 => {}
-            1 => page.raw(&format!("plimsoll: one request for {bytes} was refused\n")),
-            n => page.raw(&format!("plimsoll: {n} requests for {bytes} in all were refused\n")),
+            1 => page.line(&format!("plimsoll: one request for {bytes} was refused")),
+            n => page.line(&format!("plimsoll: {n} requests for {bytes} in all were refused")),
         }
     }
 
@@ -117,7 +117,7 @@ impl RunReport {
         }
         page.table(&table);
         if let Some(more @ 1..) = self.processes.len().checked_sub(PROCESSES) {
-            page.raw(&format!("  and {more} more; --json and --report have them all\n"));
+            page.line(&format!("  and {more} more; --json and --report have them all"));
         }
     }
 

@@ -84,6 +84,8 @@ impl Default for Forecast {
 }
 
 impl Forecast {
+    /// The narrowest window: in less time nothing can be told.
+    pub const NARROWEST: Duration = Duration::from_secs(WIDTHS[0] as u64);
     /// The widest window: what was before is not looked at.
     pub const WIDEST: Duration = Duration::from_secs(WIDTHS[WIDTHS.len() - 1] as u64);
     /// Samples that are further apart may be too few in every window.
@@ -127,6 +129,12 @@ impl Forecast {
             return None;
         }
         time_left(&trend, t, end)
+    }
+
+    /// How long samples that are so far apart must be taken before anything can be told.
+    #[must_use]
+    pub fn first_after(step: Duration) -> Duration {
+        Self::NARROWEST.max(step * window::LEAST as u32)
     }
 
     /// Whether any window has enough samples to tell growth from none.
@@ -204,6 +212,19 @@ mod tests {
         }
         // 1.5 % of 8000 MiB are 6 seconds of growth.
         assert!((later - sooner - 6.0).abs() < 0.1, "{sooner} {later}");
+    }
+
+    #[test]
+    fn samples_so_far_apart_are_enough_after_so_long() {
+        for step in [1u64, 2, 5, 20, 60] {
+            let mut forecast = Forecast::default();
+            let after = Forecast::first_after(Duration::from_secs(step)).as_secs();
+            for t in (0..=after).step_by(step as usize) {
+                let _calm = forecast.push(t as f64, Bytes::gib(1), Bytes::gib(8));
+            }
+            assert!(forecast.has_enough(), "every {step} s for {after} s");
+        }
+        assert_eq!(Forecast::first_after(Duration::from_millis(500)), Forecast::NARROWEST);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 const BUCKETS: f64 = 24.0;
 /// Fewer say nothing.
-const LEAST: usize = 8;
+pub(super) const LEAST: usize = 8;
 /// What a window must span at least before it is full.
 const SHORTEST_S: f64 = 18.0;
 /// The rise over a window is this many times the scatter around it.

@@ -58,9 +58,13 @@ impl MonitorPool {
 }
 
 impl MonitorRun {
+    pub(crate) fn owner(&self) -> PoolOwner {
+        PoolOwner::Run(self.pid, self.gpu)
+    }
+
     fn pool(&self) -> Option<MonitorPool> {
         let total = self.limit_bytes?;
-        let owner = PoolOwner::Run(self.pid, self.gpu);
+        let owner = self.owner();
         Some(MonitorPool { owner, used: self.used_bytes, total, limit: Some(total) })
     }
 }

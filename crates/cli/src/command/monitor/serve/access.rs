@@ -62,15 +62,24 @@ impl AccessRules {
     /// Names can be made to point here by anybody; numbers cannot. So the server answers
     /// to numbers, and to the one name that is always its own machine's.
     fn knows(&self, host: &str) -> bool {
-        let name = match host.strip_prefix('[') {
-            Some(rest) => rest.split(']').next().unwrap_or_default(),
-            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+        let (name, port) = match host.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').unwrap_or_default(),
+            None => host.split_at(host.find(':').unwrap_or(host.len())),
         };
+        if !is_port(port) {
+            return false;
+        }
         match name.parse::<IpAddr>() {
             Ok(number) => !self.loopback || number.is_loopback(),
             Err(_) => name.eq_ignore_ascii_case("localhost"),
         }
     }
+}
+
+/// What may follow the name of a host.
+fn is_port(text: &str) -> bool {
+    let digits = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    text.is_empty() || text.strip_prefix(':').is_some_and(digits)
 }
 
 fn shown(request: &HttpRequest) -> Option<String> {

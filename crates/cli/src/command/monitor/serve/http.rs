@@ -60,7 +60,13 @@ impl HttpResponse {
         HttpResponse { code, kind: "text/plain; charset=utf-8", body: Some(format!("{why}\n")) }
     }
 
-    /// The head, and the body of an error.
+    /// All of it: the head and the body.
+    pub(super) fn whole(&self) -> Vec<u8> {
+        let mut whole = self.head();
+        whole.extend_from_slice(self.body.as_deref().unwrap_or_default().as_bytes());
+        whole
+    }
+
     pub(super) fn head(&self) -> Vec<u8> {
         let word = match self.code {
             200 => "OK",
@@ -90,18 +96,12 @@ impl HttpResponse {
             head.push_str("WWW-Authenticate: Bearer\r\n");
         }
         head.push_str("\r\n");
-        if self.code != 200 {
-            head.push_str(self.body.as_deref().unwrap_or_default());
-        }
         head.into_bytes()
     }
 
     /// Sends it whole, or its head alone.
     pub(super) fn send(&self, mut stream: &TcpStream, bare: bool) -> io::Result<()> {
-        stream.write_all(&self.head())?;
-        if self.code == 200 && !bare {
-            stream.write_all(self.body.as_deref().unwrap_or_default().as_bytes())?;
-        }
+        stream.write_all(&if bare { self.head() } else { self.whole() })?;
         stream.flush()
     }
 }

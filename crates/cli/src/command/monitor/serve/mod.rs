@@ -139,7 +139,8 @@ fn listen(listener: &TcpListener, shared: &Arc<ServeState>) {
 fn turn_away(stream: &TcpStream) {
     let _ = stream.set_nonblocking(true);
     let mut stream: &TcpStream = stream;
-    let _ = stream.write_all(&HttpResponse::error(503, "too many clients; try again later").head());
+    let answer = HttpResponse::error(503, "too many clients; try again later");
+    let _ = stream.write_all(&answer.whole());
 }
 
 #[derive(Clone, Copy)]

@@ -39,6 +39,11 @@ fn everything_is_served() {
     assert_eq!(code(&get(&server, "/else", "")), "404");
     let head = ask(&server, "HEAD / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
     assert!(code(&head) == "200" && head.ends_with("\r\n\r\n"), "{head}");
+    for (host, path, refusal) in [("127.0.0.1", "/else", "404"), ("evil.example", "/", "403")] {
+        let head = ask(&server, &format!("HEAD {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert!(code(&head) == refusal && head.ends_with("\r\n\r\n"), "no body: {head}");
+        assert!(!head.contains("Content-Length: 0"), "that of the body of a GET: {head}");
+    }
 }
 
 #[test]
@@ -50,6 +55,9 @@ fn foreign_names_and_pages_are_refused() {
     }
     for host in
         ["", "Host: evil.example\r\n", "Host: 10.0.0.9\r\n", "Host: a\r\nHost: localhost\r\n"]
+            .into_iter()
+            .chain(["Host: 127.0.0.1:80, evil\r\n", "Host: [::1]evil\r\n", "Host: [::1\r\n"])
+            .chain(["Host: localhost:80@evil\r\n"])
     {
         assert_eq!(code(&as_host(host)), "403", "{host}");
     }
