@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll::Bytes;
 use plimsoll::probe::ResidentReader;
+use plimsoll_infer::{Detection, Keypoint};
 use serde_json::{Value, json};
 
 use super::RunContext;
@@ -104,8 +105,11 @@ impl<'a> Ingest<'a> {
         let config = serde_json::to_string(&self.config()).unwrap_or_default();
         self.output.info(&format!("config: {config}"));
         for stream in self.run.inputs.records() {
-            let slots: Vec<String> = stream.slots.iter().map(ToString::to_string).collect();
-            let what = if self.run.layout.mode.is_some() { "slot" } else { "row" };
+            // Rows are counted from one, as in the report.
+            let (what, first) =
+                if self.run.layout.mode.is_some() { ("slot", 0) } else { ("row", 1) };
+            let slots: Vec<String> =
+                stream.slots.iter().map(|at| (at + first).to_string()).collect();
             let text = format!("source: {} for {what} {}", stream.name, slots.join(" and "));
             self.output.info(&text);
         }
@@ -374,6 +378,24 @@ impl RunMemory {
     }
 }
 
+/// What a model's task adds to a box, as the last element of a detection; masks as COCO has them.
+fn beside_the_box(detection: &Detection) -> Option<Value> {
+    if let Some(mask) = detection.mask() {
+        let [width, height] = mask.frame_size();
+        return Some(
+            json!({ "segmentation": { "size": [height, width], "counts": mask.run_lengths() } }),
+        );
+    }
+    if let Some(turned) = detection.oriented() {
+        let ([x, y], [width, height]) = (turned.centre, turned.size);
+        return Some(json!({ "oriented": [x, y, width, height, turned.angle] }));
+    }
+    let points = detection.keypoints();
+    let point = |point: &Keypoint| json!([point.x, point.y, point.confidence]);
+    (!points.is_empty())
+        .then(|| json!({ "keypoints": points.iter().map(point).collect::<Vec<Value>>() }))
+}
+
 /// The detections of a frame as JSON, with the slot or row where several run.
 fn detections(seen: &SeenFrame, slot: Option<usize>) -> Value {
     let round = |value: f32, digits: i32| {
@@ -385,7 +407,9 @@ fn detections(seen: &SeenFrame, slot: Option<usize>) -> Value {
         .iter()
         .map(|d| {
             let [left, top, right, bottom] = d.bounds.map(|value| round(value, 3));
-            json!([left, top, right, bottom, round(d.confidence, 5), d.class])
+            let found = [json!(left), json!(top), json!(right), json!(bottom)];
+            let sure = [json!(round(d.confidence, 5)), json!(d.class)];
+            found.into_iter().chain(sure).chain(beside_the_box(d)).collect()
         })
         .collect();
     let mut line = json!({
@@ -395,4 +419,27 @@ fn detections(seen: &SeenFrame, slot: Option<usize>) -> Value {
         fields.insert("slot".to_string(), json!(slot));
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_infer::{Detail, OrientedBox};
+
+    use super::*;
+
+    #[test]
+    fn what_a_task_adds_to_a_box_is_written_behind_it() {
+        let beside =
+            |detail| beside_the_box(&Detection { detail, ..Detection::boxed([0.0; 4], 0.5, 1) });
+        assert_eq!(beside(Detail::Box), None);
+        let turned = OrientedBox { centre: [4.0, 5.0], size: [2.0, 1.0], angle: 0.5 };
+        let expected = json!({ "oriented": [4.0, 5.0, 2.0, 1.0, 0.5] });
+        assert_eq!(beside(Detail::Oriented(turned)), Some(expected));
+        let points = vec![
+            Keypoint { x: 1.0, y: 2.0, confidence: Some(0.25) },
+            Keypoint { x: 3.0, y: 4.0, confidence: None },
+        ];
+        let expected = json!({ "keypoints": [[1.0, 2.0, 0.25], [3.0, 4.0, null]] });
+        assert_eq!(beside(Detail::Keypoints(points)), Some(expected));
+    }
 }

@@ -124,7 +124,7 @@ pub(crate) struct Args {
     /// several models a file each, numbered
     #[arg(long, value_name = "FILE")]
     predictions: Option<PathBuf>,
-    /// Write what was found, one JSON object a frame
+    /// Write what was found, one JSON object a frame: of each detection left, top, right, bottom, confidence, class, and what the task adds
     #[arg(long, value_name = "FILE")]
     detections: Option<PathBuf>,
 }
