@@ -202,8 +202,7 @@ pub struct Terms {
     pub peak: Option<Peak>,
     /// ONNX Runtime's arena.
     pub arena: Option<Arenas>,
-    /// What PyTorch takes more if attention stores its scores, where that is not known; the upper end of
-    /// the range has it.
+    /// What PyTorch may take more for attention's scores; the upper end of the range has it.
     pub stored_scores: Option<StoredScores>,
     /// What PyTorch's allocator holds on a GPU.
     pub held: Option<TorchMemory>,

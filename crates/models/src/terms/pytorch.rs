@@ -8,11 +8,11 @@ use super::language::cache_type;
 use super::{
     BaseDtype, EstimateRequest, Runner, Terms, TrainingPrecision, TrainingRequest, TrainingTerms,
 };
-use crate::families::attention::{AttentionKind, OtherAttention};
+use crate::families::attention::{AttentionKind, OtherAttention, ScoreKind};
 use crate::families::style::DecoderStyle;
 use crate::{ElementType, LayerCache, ModelShape};
 
-/// What attention takes more where it stores its scores, as it may or may not do.
+/// What scores may take more: where attention may or may not store them, or may hold one more tensor of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoredScores {
@@ -78,6 +78,13 @@ pub(super) fn run(
         };
         StoredScores::of(other, more)
     });
+    if style.attention == AttentionKind::Operators(ScoreKind::Sinks) {
+        let scores = [shape.heads, shape.context, shape.context, width];
+        found.stored_scores = Some(StoredScores {
+            bytes: scores.into_iter().fold(batch, u64::saturating_mul),
+            reason: "the upper end has one more tensor of scores, which the allocator may hold",
+        });
+    }
     found.activation_bytes = held.live;
     found.notes.push(format!("the whole prompt is processed at once{}", scores(&decoder)));
     if on_gpu {
