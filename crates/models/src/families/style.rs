@@ -169,6 +169,9 @@ pub(crate) struct DecoderStyle {
     /// Channels of a recurrent layer, and numbers of state in each.
     pub(crate) state_channels: u64,
     pub(crate) state_width: u64,
+    /// Whether its recurrent layers are followed: those of Mamba are. Others make quite different tensors
+    /// (Mamba-2), or were never compared.
+    pub(crate) follows_states: bool,
 }
 
 /// As Llama runs.
@@ -214,6 +217,7 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     dense_width: 0,
     state_channels: 0,
     state_width: 0,
+    follows_states: false,
 };
 
 /// As GPT-2 runs.
@@ -222,8 +226,9 @@ const GPT: DecoderStyle = DecoderStyle { norm: NormKind::Layer, rotary: RotaryKi
 impl DecoderStyle {
     /// Of a family; one that is not known runs as Llama does.
     pub(crate) fn of(family: &str) -> DecoderStyle {
-        let style =
+        let mut style =
             DecoderStyle::like_gpt(family).unwrap_or_else(|| DecoderStyle::like_llama(family));
+        style.follows_states = matches!(family, "mamba" | "falcon_mamba");
         match style.attention {
             AttentionKind::Operators(_) => style,
             AttentionKind::Sdpa => {

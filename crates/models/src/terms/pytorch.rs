@@ -62,6 +62,13 @@ pub(super) fn run(
     if let Some(train) = &request.train {
         return trained(found, decoder, sizes, train);
     }
+    if !style.follows_states && decoder.caches.iter().any(|cache| cache.state > 0) {
+        return Err(
+            "recurrent layers of this family are not estimated from files alone (those of Mamba are); \
+             --exact runs the model's own program"
+                .to_string(),
+        );
+    }
     let caches = decoder.caches.iter().filter(|_| style.keeps_cache);
     let caches = caches.map(|cache| cache.bytes(batch, shape.context, width));
     found.cache_by_layer = caches.collect();

@@ -421,3 +421,22 @@ fn training_of_recurrent_layers_names_the_other_way() {
     let error = estimate(folder.path(), &request).expect_err("refused");
     assert!(error.to_string().contains("--exact"), "{error}");
 }
+
+#[test]
+fn recurrent_layers_that_were_never_compared_name_the_other_way() {
+    let folder = folder();
+    let header = gibibytes(0);
+    std::fs::write(folder.path().join("model.safetensors"), header).expect("written");
+    let request = EstimateRequest { runner: Some(Runner::PyTorch), ..EstimateRequest::default() };
+    for (kind, is_followed) in [("mamba", true), ("mamba2", false)] {
+        let config = format!(
+            r#"{{"model_type":"{kind}","hidden_size":64,"num_hidden_layers":2,"state_size":16,
+            "vocab_size":100}}"#
+        );
+        std::fs::write(folder.path().join("config.json"), config).expect("written");
+        match estimate(folder.path(), &request) {
+            Ok(_) => assert!(is_followed, "{kind}"),
+            Err(error) => assert!(!is_followed && error.to_string().contains("--exact"), "{error}"),
+        }
+    }
+}
