@@ -31,7 +31,7 @@ impl GuardedProcesses {
     pub(super) fn add(&mut self, record: &mut MonitorRecord, gpus: &[GpuSample]) {
         let pids: Vec<u32> = record.processes.iter().map(|process| process.pid).collect();
         self.known.retain(|pid, _| pids.contains(pid));
-        let mut runs: Vec<(RunDevice, MonitorRun)> = Vec::new();
+        let mut runs: Vec<(RunOnDevice, MonitorRun)> = Vec::new();
         let several = record.gpus.len() > 1;
         let number = |share: &GuardShare| number_of(gpus, share);
         for process in &mut record.processes {
@@ -66,7 +66,7 @@ impl GuardedProcesses {
 }
 
 /// A run, by the file of its ledger, and a device's place there.
-type RunDevice = ((u64, u64), usize);
+type RunOnDevice = ((u64, u64), usize);
 
 /// The number of a device on this machine: a process that sees some of the GPUs has other numbers.
 /// Where no GPU of the record has its UUID, that of the process.
@@ -75,7 +75,7 @@ fn number_of(gpus: &[GpuSample], share: &GuardShare) -> usize {
     gpus.iter().position(same).unwrap_or(share.ordinal as usize)
 }
 
-fn note(runs: &mut Vec<(RunDevice, MonitorRun)>, pid: u32, gpu: usize, share: &GuardShare) {
+fn note(runs: &mut Vec<(RunOnDevice, MonitorRun)>, pid: u32, gpu: usize, share: &GuardShare) {
     let device = (share.run, share.place);
     match runs.iter_mut().find(|(known, _)| *known == device) {
         Some((_, run)) => run.pid = run.pid.min(pid),
