@@ -58,9 +58,9 @@ static void *find(const char *base, const char *name) {
 #ifdef __GLIBC__
     // Into a link namespace of its own, where no preloaded library is.
     if (!library && !strcmp(way, "dlmopen")) library = dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW);
-#endif
     // A library that finds functions in its own dependencies first.
     if (!library && !strcmp(way, "deepbind")) library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_DEEPBIND);
+#endif
     // The loader's own function, from a handle of its library.
     void *(*raw)(void *, const char *) = 0;
     if (!strcmp(way, "libc")) raw = dlsym(dlopen("libc.so.6", RTLD_NOW), "dlsym");
