@@ -185,8 +185,10 @@ fn a_limit_is_what_memory_is_compared_with() -> Result {
 #[test]
 fn processes_say_who_they_are_and_can_be_left_out() -> Result {
     let holds = "import time; held = b'x' * (200 << 20); print(flush=True); time.sleep(60)";
-    let mut sleep =
-        Command::new("python3").args(["-c", holds, "a word"]).stdout(Stdio::piped()).spawn()?;
+    let mut sleep = Command::new("python3")
+        .args(["-c", holds, "--token", "abc", "a word"])
+        .stdout(Stdio::piped())
+        .spawn()?;
     sleep.stdout.as_mut().ok_or("no stdout")?.read_exact(&mut [0; 1])?;
     let record = json(&["monitor", "--once", "--interval", PATIENT], 0);
     let without = json(&["monitor", "--once", "--interval", PATIENT, "--no-processes"], 0);
@@ -196,7 +198,8 @@ fn processes_say_who_they_are_and_can_be_left_out() -> Result {
     let all = record["processes"].as_array().ok_or("no processes")?;
     let found = all.iter().find(|process| process["pid"] == json!(sleep.id()));
     let command = found.and_then(|process| process["command"].as_str()).unwrap_or_default();
-    assert!(command.ends_with(" a word") && command.contains(" -c import time"), "{found:?}");
+    assert!(command.ends_with(" --token *** a word"), "no secrets: {found:?}");
+    assert!(command.contains(" -c import time"), "{found:?}");
     assert!(found.is_some_and(|process| process["user"].is_string()), "{found:?}");
     assert!(all.len() <= 32, "what is written is bounded");
     assert_eq!(without?["processes"], json!([]));

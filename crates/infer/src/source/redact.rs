@@ -52,10 +52,10 @@ const SECRET: [&str; 34] = [
 /// The text without passwords and tokens.
 #[must_use]
 pub fn redact(text: &str) -> Cow<'_, str> {
-    if !text.contains(['=', '@', ':']) {
+    if !text.contains(['=', '@', ':']) && !text.contains("--") {
         return Cow::Borrowed(text);
     }
-    match without_values(&without_users(text)) {
+    match without_flag_values(&without_values(&without_users(text))) {
         clean if clean == text => Cow::Borrowed(text),
         clean => Cow::Owned(clean),
     }
@@ -114,11 +114,38 @@ fn without_values(text: &str) -> String {
     out + rest
 }
 
+/// `--name value` without the value, in the same case. Of a value with blanks that has no quotation
+/// marks only the first word can be told.
+fn without_flag_values(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("--") {
+        let (before, after) = rest.split_at(at + "--".len());
+        out.push_str(before);
+        rest = after;
+        let begins_word =
+            out[..out.len() - "--".len()].chars().next_back().is_none_or(ends_address);
+        let flag = &rest[..rest.find(|c| !is_of_name(c)).unwrap_or(rest.len())];
+        let word = rest[flag.len()..].trim_start();
+        let gap = rest.len() - flag.len() - word.len();
+        if begins_word && gap > 0 && !word.starts_with('-') && is_secret(flag) {
+            let length = value(word);
+            out.push_str(&rest[..flag.len() + gap]);
+            out.push_str(if length > 0 { HIDDEN } else { "" });
+            rest = &word[length..];
+        }
+    }
+    out + rest
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
 /// The name that ends where the text does.
 fn name(text: &str) -> &str {
-    let inside = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
     let text = text.trim_end();
-    &text[text.trim_end_matches(inside).len()..]
+    &text[text.trim_end_matches(is_of_name).len()..]
 }
 
 fn is_secret(name: &str) -> bool {
@@ -187,9 +214,24 @@ mod tests {
     }
 
     #[test]
+    fn values_behind_a_flag_are_hidden() {
+        for (text, clean) in [
+            ("mysql --password hunter2 --host h", "mysql --password *** --host h"),
+            ("x --api-key 'a b' y", "x --api-key *** y"),
+            ("--db.token abc", "--db.token ***"),
+            ("x --password --host h", "x --password --host h"),
+            ("x --password", "x --password"),
+            ("x --passive on a--token b", "x --passive on a--token b"),
+            ("x --token=abc --seed 7", "x --token=*** --seed 7"),
+        ] {
+            assert_eq!(redact(text), clean);
+        }
+    }
+
+    #[test]
     fn any_text_is_redacted_once() {
         let parts =
-            ["://", "@", "=", "token", "\"", "\\\"", "'", "(", ")", " ", "é", "/", "?", ":"];
+            ["://", "@", "=", "token", "\"", "\\\"", "'", "(", ")", " ", "é", "/", "?", ":", "--"];
         let mut seed = 1_u64;
         for _ in 0..20_000 {
             let mut text = String::new();

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use plimsoll::Bytes;
 use plimsoll::probe::{FanSample, GpuSample, HelperCost, MachineSample, ProcessSample};
 use plimsoll_bench::record::time::rfc3339;
+use plimsoll_infer::source::redact;
 
 use super::{
     MonitorCore, MonitorCost, MonitorCpu, MonitorEngine, MonitorFan, MonitorGpu, MonitorMemory,
@@ -126,7 +127,8 @@ impl MonitorProcess {
             pid: process.pid,
             name: process.name.clone(),
             user: process.user.clone(),
-            command: process.command.clone(),
+            // Logs are kept, and the page is for others.
+            command: process.command.as_deref().map(|command| redact(command).into_owned()),
             container: process.container.clone(),
             gpu: process.gpu,
             gpu_bytes: process.gpu_bytes.map(Bytes::get),
