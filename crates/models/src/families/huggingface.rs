@@ -85,6 +85,11 @@ pub(crate) fn is_recurrent(model_type: &str) -> bool {
     matches!(model_type, "mamba" | "mamba2" | "falcon_mamba")
 }
 
+/// Whether some layers are recurrent, of a family whose configuration does not have their states.
+pub(crate) fn has_states(model_type: &str) -> bool {
+    is_recurrent(model_type) || matches!(model_type, "recurrent_gemma" | "rwkv" | "xlstm")
+}
+
 /// Whether the output matrix is the embedding where the configuration does not say.
 pub(crate) fn is_tied(model_type: &str) -> bool {
     TIED.contains(&model_type)

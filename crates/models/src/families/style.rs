@@ -169,8 +169,9 @@ pub(crate) struct DecoderStyle {
     /// Channels of a recurrent layer, and numbers of state in each.
     pub(crate) state_channels: u64,
     pub(crate) state_width: u64,
-    /// Whether its recurrent layers are followed: those of Mamba are. Others make quite different tensors
-    /// (Mamba-2), or were never compared.
+    /// Whether some of its layers are recurrent, and whether these are followed: those of Mamba are. Others
+    /// make quite different tensors (Mamba-2), or were never compared.
+    pub(crate) has_states: bool,
     pub(crate) follows_states: bool,
 }
 
@@ -217,6 +218,7 @@ pub(crate) const LLAMA: DecoderStyle = DecoderStyle {
     dense_width: 0,
     state_channels: 0,
     state_width: 0,
+    has_states: false,
     follows_states: false,
 };
 

@@ -213,6 +213,7 @@ impl ConfigKeys<'_> {
         let expand = self.first(&["mamba_expand", "expand"])?.unwrap_or(2);
         style.state_channels =
             self.first(&["d_inner"])?.unwrap_or_else(|| hidden.saturating_mul(expand));
+        style.has_states = families::has_states(kind) || self.state_bytes()? > 0;
         style.state_width =
             self.first(&["mamba_d_state", "ssm_state_size", "state_size"])?.unwrap_or(16);
         Ok(style)

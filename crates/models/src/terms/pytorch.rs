@@ -62,7 +62,7 @@ pub(super) fn run(
     if let Some(train) = &request.train {
         return trained(found, decoder, sizes, train);
     }
-    if !style.follows_states && decoder.caches.iter().any(|cache| cache.state > 0) {
+    if !style.follows_states && has_states(&decoder) {
         return Err(
             "recurrent layers of this family are not estimated from files alone (those of Mamba are); \
              --exact runs the model's own program"
@@ -113,6 +113,11 @@ fn stored(found: &Terms, sizes: &[u64]) -> Vec<u64> {
     }
 }
 
+/// Whether some layers are recurrent.
+fn has_states(decoder: &EagerDecoder<'_>) -> bool {
+    decoder.style.has_states || decoder.caches.iter().any(|cache| cache.state > 0)
+}
+
 /// Whether scores are stored, as words behind a note.
 fn scores(decoder: &EagerDecoder<'_>) -> &'static str {
     let style = &decoder.style;
@@ -141,7 +146,7 @@ fn trained(
     sizes: &[u64],
     train: &TrainingRequest,
 ) -> Result<(), String> {
-    if decoder.caches.iter().any(|cache| cache.state > 0) {
+    if has_states(&decoder) {
         return Err(
             "training of recurrent layers is not estimated from files alone; --exact runs the model's \
              own program"

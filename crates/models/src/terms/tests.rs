@@ -428,10 +428,18 @@ fn recurrent_layers_that_were_never_compared_name_the_other_way() {
     let header = gibibytes(0);
     std::fs::write(folder.path().join("model.safetensors"), header).expect("written");
     let request = EstimateRequest { runner: Some(Runner::PyTorch), ..EstimateRequest::default() };
-    for (kind, is_followed) in [("mamba", true), ("mamba2", false)] {
+    for (kind, more, is_followed) in [
+        ("mamba", r#","state_size":16"#, true),
+        ("mamba2", r#","state_size":16"#, false),
+        // Each layer has attention and a state; states that the configuration does not tell.
+        ("falcon_h1", r#","mamba_d_state":16"#, false),
+        ("recurrent_gemma", "", false),
+        ("rwkv", "", false),
+        ("llama", "", true),
+    ] {
         let config = format!(
-            r#"{{"model_type":"{kind}","hidden_size":64,"num_hidden_layers":2,"state_size":16,
-            "vocab_size":100}}"#
+            r#"{{"model_type":"{kind}","hidden_size":64,"num_hidden_layers":2,"vocab_size":100,
+            "num_attention_heads":2,"intermediate_size":64{more}}}"#
         );
         std::fs::write(folder.path().join("config.json"), config).expect("written");
         match estimate(folder.path(), &request) {
